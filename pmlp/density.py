@@ -17,7 +17,7 @@ from .kernels import all_points_sums, nearest_logs
 from .lists import listed_logs, searched_logs
 from .neighbors import check_points
 
-# %% ../nbs/02_density.ipynb #7a88774a
+# %% ../nbs/02_density.ipynb #50058d3a
 def path_logs(
     points: Tensor,  # features [N, d], float32
     pairs: Tensor,  # [E, 2], sorted and without repetition
@@ -26,15 +26,19 @@ def path_logs(
     support: int | None,  # n; None: all points
     exclude_ends: bool,  # leave the two end points out of the support
     max_memory: int,  # bytes that distances may take
+    known: Tensor | None = None,  # all squared distances [N, N], if they were computed before
 ) -> Tensor:  # log densities [E, K]
     "Log densities on the lines of all pairs, by whichever way is fastest."
     available = len(points) - 2 * exclude_ends
     if available < 1:
         raise ValueError("exclude_ends=True leaves no point to support the density: give at least three points.")
     first, second = pairs.T
-    between = torch.cat([(points[a] - points[b]).square().sum(1) for a, b in zip(first.split(2**16), second.split(2**16))])
+    between = torch.cat([
+        (points.index_select(0, a) - points.index_select(0, b)).square_().sum(1)
+        for a, b in zip(first.split(2**16), second.split(2**16))
+    ])
     bend = torch.stack([between * (t * (1 - t) / bandwidth) for t in fractions], dim=1)
-    if support is not None and len(points) >= 48 * support:
+    if support is not None and known is None and len(points) >= 48 * support:
         logs, certified = listed_logs(points, pairs, fractions, bandwidth, support, exclude_ends)
         logs += bend
         missed = ~certified
@@ -42,18 +46,18 @@ def path_logs(
             logs[missed] = searched_logs(points, pairs[missed], fractions, bandwidth, support, exclude_ends)
         return logs
     if support is not None and support < available:
-        return nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory) + bend
+        return nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory, known) + bend
     ends, places = pairs.unique(return_inverse=True)
-    sums = all_points_sums(points, ends, places, fractions, bandwidth, exclude_ends)
+    sums = all_points_sums(points, ends, places, fractions, bandwidth, exclude_ends, known)
     count = len(points) - exclude_ends * (1 + (first != second).long())[:, None]
     logs = (sums / count).log_()
     weak = (sums < 1e-25).any(1)
     if weak.any():
-        logs[weak] = nearest_in_memory(points, pairs[weak], fractions, bandwidth, available, exclude_ends, max_memory)
+        logs[weak] = nearest_in_memory(points, pairs[weak], fractions, bandwidth, available, exclude_ends, max_memory, known)
     return logs + bend
 
 
-def nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory):
+def nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory, known):
     "`nearest_logs` in as few blocks of pairs as `max_memory` allows."
     limit = max(2, max_memory // (4 * len(points)))  # rows of distances that fit
     ends = pairs.unique()
@@ -61,7 +65,7 @@ def nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends
     logs = []
     for some in blocks:
         ends, places = some.unique(return_inverse=True)
-        logs.append(nearest_logs(points, ends, places, fractions, bandwidth, support, exclude_ends))
+        logs.append(nearest_logs(points, ends, places, fractions, bandwidth, support, exclude_ends, known))
     return torch.cat(logs)
 
 # %% ../nbs/02_density.ipynb #4c6e2db5
@@ -112,7 +116,7 @@ def check_path(path_points, support, bandwidth, reduce, kind):
     if kind not in ("absolute", "relative"):
         raise ValueError(f"kind must be 'absolute' or 'relative', not {kind!r}.")
 
-# %% ../nbs/02_density.ipynb #d3de9683
+# %% ../nbs/02_density.ipynb #7bcb7bf3
 @torch.no_grad()
 def path_density(
     points: Tensor,  # features [N, d]
@@ -126,6 +130,7 @@ def path_density(
     exclude_ends: bool = False,  # leave the two ends out of the support
     log: bool = False,  # return log densities, finite at any bandwidth
     max_memory: int = 2**31,  # bytes that distances may take
+    known: Tensor | None = None,  # all squared distances [N, N], if they were computed before
 ) -> Tensor:  # one density per pair [E]
     "The density I(p) on the line between the two points of each pair."
     points = check_points(points)
@@ -134,14 +139,15 @@ def path_density(
     if bandwidth == math.inf or len(pairs) == 0:
         result = points.new_zeros(len(pairs))
         return result if log else result.exp()
-    low, high = pairs.amin(1), pairs.amax(1)
+    low, high = torch.minimum(*pairs.T), torch.maximum(*pairs.T)
     keys, inverse = (low * len(points) + high).unique(return_inverse=True)
     pairs = torch.stack([keys // len(points), keys % len(points)], dim=1)
     fractions = [place / (path_points + 1) for place in range(1, path_points + 1)]
-    logs = path_logs(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory)
+    logs = path_logs(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory, known)
     if kind == "relative":
         ends, places = pairs.unique(return_inverse=True)
-        own = path_logs(points, torch.stack([ends, ends], dim=1), [0.5], bandwidth, support, exclude_ends, max_memory)
+        itself = torch.stack([ends, ends], dim=1)
+        own = path_logs(points, itself, [0.5], bandwidth, support, exclude_ends, max_memory, known)
         logs -= own[places, 0].mean(1, keepdim=True)
     result = reduce_logs(logs, reduce)[inverse]
     return result if log else result.exp()

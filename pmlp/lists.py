@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['Lists', 'neighbor_lists', 'by_owner', 'owner_sums', 'already_listed', 'ListedDensity', 'listed_logs', 'searched_logs']
 
-# %% ../nbs/01c_lists.ipynb #d6715a95
+# %% ../nbs/01c_lists.ipynb #5d0260f5
 import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from .kernels import log_mean_exp, smallest
 from .neighbors import search
@@ -53,7 +54,7 @@ def by_owner(
     members[first_group + place // width, place % width] = order
     return distinct.repeat_interleave(groups), members
 
-# %% ../nbs/01c_lists.ipynb #6339d6de
+# %% ../nbs/01c_lists.ipynb #55ea3d8c
 def owner_sums(
     points: Tensor,  # centred features [N, d], float32
     lists: Lists,  # nearest points of every point
@@ -71,7 +72,7 @@ def owner_sums(
     block = max(1, 2**22 // (lists.ids.shape[1] * points.shape[1]))
     for owner, member in zip(group_owners.split(block), members.split(block)):
         listed = lists.ids[owner]
-        cross = torch.bmm(points[others[member.clamp_min(0)]], points[listed].mT)
+        cross = torch.bmm(embedding(others[member.clamp_min(0)], points), embedding(listed, points).mT)
         group, slot = (member >= 0).nonzero(as_tuple=True)
         pair = member[group, slot]
         other, listed = others[pair], listed[group]

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['check_points', 'build_index', 'product_search', 'search', 'Neighbors', 'rank', 'knn']
 
-# %% ../nbs/01_neighbors.ipynb #46120483
+# %% ../nbs/01_neighbors.ipynb #7ad1be4d
 import math
 import warnings
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 try:
     import faiss
@@ -107,7 +108,7 @@ class Neighbors(NamedTuple):
     ids: Tensor  # [Q, k] int64, rows of `points`
     sqdist: Tensor  # [Q, k] float32, squared Euclidean distances
 
-# %% ../nbs/01_neighbors.ipynb #793a948e
+# %% ../nbs/01_neighbors.ipynb #a71f9618
 def rank(
     points: Tensor,  # features [N, d], float32
     queries: Tensor,  # features [Q, d], float32
@@ -119,7 +120,7 @@ def rank(
     ids = ids.sort(dim=1).values
     block = max(1, 2**24 // (ids.shape[1] * points.shape[1]))
     sqdist = torch.cat([
-        (points[some.clamp_min(0)] - rows[:, None]).square_().sum(-1)
+        (embedding(some.clamp_min(0), points) - rows[:, None]).square_().sum(-1)  # embedding: a fast gather of rows
         for some, rows in zip(ids.split(block), queries.split(block))
     ])
     sqdist[ids < 0] = math.inf
