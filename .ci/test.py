@@ -2,7 +2,6 @@
 
 python .ci/test.py                                    everything that is quick
 python .ci/test.py --slow                             also `#| slow` cells and tests marked slow
-python .ci/test.py --cuda                             also `#| cuda` cells and tests marked cuda
 python .ci/test.py nbs/02_density.ipynb tests/…       the checks and only these notebooks and tests
 """
 
@@ -81,9 +80,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", help="notebooks and tests to run; all of them if none is named")
     parser.add_argument("--slow", action="store_true", help="also run what is marked slow")
-    parser.add_argument("--cuda", action="store_true", help="also run what needs a GPU")
     arguments = parser.parse_args()
-    flags = [flag for flag in ("slow", "cuda") if getattr(arguments, flag)]
+    flags = ["slow"] if arguments.slow else []
     books = [Path(path).resolve() for path in arguments.paths if path.endswith(".ipynb")]
     tests = [path for path in arguments.paths if not path.endswith(".ipynb")]
     if not arguments.paths:

@@ -19,13 +19,13 @@ from .density import check_pairs, path_density
 from .kernels import sparse_csr
 from .neighbors import Neighbors, check_points, knn
 
-# %% ../nbs/03_propagation.ipynb #0dd399ff
+# %% ../nbs/03_propagation.ipynb #4d69dc65
 SIMILARITIES = ("first_order", "cosine", "euclidean")
 
 
 def log_similarity(
-    first: Tensor,  # features [E, d]
-    second: Tensor,  # features [E, d]
+    points: Tensor,  # features [N, d]
+    pairs: Tensor,  # ids of the two points of each pair [E, 2]
     sqdist: Tensor,  # their squared distances [E]
     similarity: str = "first_order",  # "first_order", "cosine" or "euclidean"
     temperature: float = 0.2,  # T of "first_order"
@@ -34,10 +34,12 @@ def log_similarity(
     if similarity == "first_order":
         return sqdist * (-0.5 / temperature)
     if similarity == "cosine":
-        return torch.cosine_similarity(first, second, dim=-1).clamp_min(0).log()
+        first, second = points.norm(dim=1)[pairs].clamp_min(torch.finfo(sqdist.dtype).tiny).T
+        cosine = (first / second + second / first - sqdist / first / second) / 2
+        return torch.where((first > 1e-30) & (second > 1e-30), cosine, 0).clamp(0, 1).log()
     distance = sqdist.sqrt()
-    typical = distance.median() if len(distance) else distance.new_ones(())
-    return -distance.clamp_min(1e-6 * typical.item() or 1.0).log()
+    typical = distance.median().item() if len(distance) else 0.0
+    return -distance.clamp_min(1e-6 * typical or 1.0).log()
 
 
 def check_similarity(similarity, temperature):
@@ -47,7 +49,7 @@ def check_similarity(similarity, temperature):
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0, not {temperature!r}.")
 
-# %% ../nbs/03_propagation.ipynb #d0b3dda0
+# %% ../nbs/03_propagation.ipynb #036beb0e
 class Measure(NamedTuple):
     "Two measures of the same pairs; larger is closer."
     aware: Tensor  # d = I(p) times the similarity [E]
@@ -68,11 +70,11 @@ def measure(
     pairs = check_pairs(pairs, len(points)).to(points.device)
     check_similarity(similarity, temperature)
     first, second = points[pairs[:, 0]], points[pairs[:, 1]]
-    logs = log_similarity(first, second, (first - second).square().sum(1), similarity, temperature)
+    logs = log_similarity(points, pairs, (first - second).square().sum(1), similarity, temperature)
     logs[pairs[:, 0] == pairs[:, 1]] = -math.inf
     return Measure((logs + path_density(points, pairs, **density, log=True)).exp(), logs.exp())
 
-# %% ../nbs/03_propagation.ipynb #5e849ea0
+# %% ../nbs/03_propagation.ipynb #be663a80
 @torch.no_grad()
 def affinity(
     points: Tensor,  # features [N, d]
@@ -93,8 +95,8 @@ def affinity(
         raise ValueError(f"log_density must be of shape {list(ids.shape)} like neighbors.ids, and without NaN.")
     rows = torch.arange(count, device=ids.device).repeat_interleave(ids.shape[1])
     columns = ids.reshape(-1)
-    second = points[columns] if similarity == "cosine" else points[:0]
-    logs = log_similarity(points[rows] if similarity == "cosine" else second, second, sqdist.reshape(-1), similarity, temperature)
+    pairs = torch.stack([rows, columns], dim=1)
+    logs = log_similarity(points, pairs, sqdist.reshape(-1), similarity, temperature)
     if log_density is not None:
         logs = logs + log_density.reshape(-1)
     logs = torch.where(rows == columns, -math.inf, logs)
@@ -150,7 +152,7 @@ def solve(
                       f"{error / size:.1e}: choose an alpha further below 1.", stacklevel=3)
     return solution
 
-# %% ../nbs/03_propagation.ipynb #9d974a79
+# %% ../nbs/03_propagation.ipynb #f6a9516b
 def check_sources(
     sources: Tensor,  # Y [N, C]
     count: int,  # number of points
@@ -160,7 +162,7 @@ def check_sources(
         shape = list(sources.shape) if isinstance(sources, Tensor) else type(sources).__name__
         raise ValueError(f"sources must be a tensor [{count}, classes], one row for each point, not {shape}.")
     sources = sources.detach().double()
-    if not torch.isfinite(sources).all() or (sources < 0).any():
+    if not ((sources >= 0) & (sources < math.inf)).all():
         raise ValueError("sources must be finite and not negative: a row holds class probabilities, or zeros for no label.")
     if not sources.any():
         raise ValueError("sources are all zero: at least one point needs a label.")
@@ -180,7 +182,7 @@ def class_prior(balance, sources):
         raise ValueError(f"balance must hold {sources.shape[1]} finite class masses, not negative and not all zero.")
     return prior
 
-# %% ../nbs/03_propagation.ipynb #53cb2b70
+# %% ../nbs/03_propagation.ipynb #39c21ee7
 @torch.no_grad()
 def propagate(
     weights: Tensor,  # W' [N, N], symmetric, not negative; sparse CSR is fastest
@@ -194,7 +196,7 @@ def propagate(
     if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
         raise ValueError(f"weights must be a square matrix [N, N], not of shape {list(weights.shape)}.")
     weights = weights if weights.layout == torch.sparse_csr else weights.to_sparse_csr()
-    if not torch.isfinite(weights.values()).all() or (weights.values() < 0).any():
+    if not ((weights.values() >= 0) & (weights.values() < math.inf)).all():
         raise ValueError("weights must be finite and not negative.")
     sources = check_sources(sources, len(weights)).to(weights.device)
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < 1:

@@ -1,27 +1,22 @@
-"""Tests marked `slow` or `cuda` run only when asked for: pytest tests/ --slow --cuda."""
+"""Tests marked `slow` run only when asked for: pytest tests/ --slow."""
 
 import hypothesis
 import pytest
 
-MARKS = {"slow": "takes more than a few seconds", "cuda": "needs a GPU"}
-
-# A busy machine is no bug: examples may take as long as they need.
-hypothesis.settings.register_profile("pmlp", deadline=None)
+# A busy machine is no bug: examples may take as long as they need. The same examples every time.
+hypothesis.settings.register_profile("pmlp", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("pmlp")
 
 
 def pytest_addoption(parser):
-    for mark, meaning in MARKS.items():
-        parser.addoption(f"--{mark}", action="store_true", help=f"also run tests marked {mark}: {meaning}")
+    parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds")
 
 
 def pytest_configure(config):
-    for mark, meaning in MARKS.items():
-        config.addinivalue_line("markers", f"{mark}: {meaning}")
+    config.addinivalue_line("markers", "slow: takes more than a few seconds")
 
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        for mark in MARKS:
-            if mark in item.keywords and not config.getoption(mark):
-                item.add_marker(pytest.mark.skip(reason=f"needs --{mark}"))
+        if "slow" in item.keywords and not config.getoption("slow"):
+            item.add_marker(pytest.mark.skip(reason="needs --slow"))

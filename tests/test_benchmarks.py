@@ -1,0 +1,16 @@
+"""Every benchmark notebook runs through papermill, at a size that takes seconds."""
+
+from pathlib import Path
+
+import papermill
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = {
+    "density_speed": dict(sizes=[128, 192], headline=192, supports=[45, None], path_points=[1], repeats=1),
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs" / "benchmarks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_benchmark_runs(path, tmp_path):
+    papermill.execute_notebook(path, tmp_path / path.name, parameters=SMALL[path.stem], cwd=path.parent, progress_bar=False)
