@@ -17,7 +17,7 @@ from .kernels import all_points_sums, nearest_logs
 from .lists import listed_logs, searched_logs
 from .neighbors import check_points
 
-# %% ../nbs/02_density.ipynb #50058d3a
+# %% ../nbs/02_density.ipynb #eb60b2de
 def path_logs(
     points: Tensor,  # features [N, d], float32
     pairs: Tensor,  # [E, 2], sorted and without repetition
@@ -38,22 +38,25 @@ def path_logs(
         for a, b in zip(first.split(2**16), second.split(2**16))
     ])
     bend = torch.stack([between * (t * (1 - t) / bandwidth) for t in fractions], dim=1)
+    ends, places = pairs.unique(return_inverse=True)
     if support is not None and known is None and len(points) >= 48 * support:
+        if len(pairs) * len(fractions) <= len(ends):  # fewer points on lines than lists to search
+            return searched_logs(points, pairs, fractions, bandwidth, support, exclude_ends)
         logs, certified = listed_logs(points, pairs, fractions, bandwidth, support, exclude_ends)
         logs += bend
-        missed = ~certified
-        if missed.any():
-            logs[missed] = searched_logs(points, pairs[missed], fractions, bandwidth, support, exclude_ends)
+        if not certified.all():
+            missed = pairs[~certified]
+            logs[~certified] = searched_logs(points, missed, fractions, bandwidth, support, exclude_ends)
         return logs
     if support is not None and support < available:
         return nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory, known) + bend
-    ends, places = pairs.unique(return_inverse=True)
     sums = all_points_sums(points, ends, places, fractions, bandwidth, exclude_ends, known)
-    count = len(points) - exclude_ends * (1 + (first != second).long())[:, None]
+    count = len(points) - (1.0 + (first != second))[:, None] * exclude_ends  # support points of each pair
     logs = (sums / count).log_()
     weak = (sums < 1e-25).any(1)
     if weak.any():
-        logs[weak] = nearest_in_memory(points, pairs[weak], fractions, bandwidth, available, exclude_ends, max_memory, known)
+        everything = nearest_in_memory(points, pairs[weak], fractions, bandwidth, len(points), exclude_ends, max_memory, known)
+        logs[weak] = everything + (len(points) / count[weak]).log()
     return logs + bend
 
 

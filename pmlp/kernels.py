@@ -61,7 +61,7 @@ def sampled_product(
     pattern = sparse_csr(starts, pairs[:, 1].contiguous(), left.new_zeros(len(pairs)), (len(left), len(right)))
     return torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
 
-# %% ../nbs/01b_kernels.ipynb #b9e173c2
+# %% ../nbs/01b_kernels.ipynb #cb8bae78
 def log_mean_exp(
     sums: np.ndarray | Tensor,  # squared distances up to a constant [E, n], overwritten
     bandwidth: float,  # h
@@ -85,7 +85,7 @@ def all_points_sums(
 ) -> Tensor:  # kernel sums without the factor in |a - b|² [E, K]
     "Sums of the kernel over all points, by sampled matrix products over blocks of support points."
     sums = points.new_zeros(len(fractions), len(pairs))
-    block = max(64, 2**20 // len(ends))
+    block = max(64, 2**22 // len(ends))
     for columns in torch.arange(len(points), device=points.device).split(block):
         sqdist = squared_distances(points, ends, columns, known)
         if exclude_ends:

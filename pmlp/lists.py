@@ -16,27 +16,29 @@ from torch.nn.functional import embedding
 from .kernels import log_mean_exp, smallest
 from .neighbors import search
 
-# %% ../nbs/01c_lists.ipynb #54e23aa7
+# %% ../nbs/01c_lists.ipynb #6045c6d3
 class Lists(NamedTuple):
-    "The nearest points of every point, itself included."
-    ids: Tensor  # [N, L]
-    sqdist: Tensor  # [N, L] squared distances
-    radius: Tensor  # [N] every point closer than this (squared) is in the list
+    "The nearest points of some points, themselves included."
+    owners: Tensor  # whose lists these are [R]
+    ids: Tensor  # [R, L]
+    sqdist: Tensor  # [R, L] squared distances
+    radius: Tensor  # [R] every point closer than this (squared) is in the list
     slack: float  # rounding error of a squared distance
 
 
 def neighbor_lists(
     points: Tensor,  # centred features [N, d], float32
+    owners: Tensor,  # ids of the points that get a list [R]
     length: int,  # L: points in each list
     index: str = "Flat",  # FAISS factory string
-) -> Lists:  # one list per point
-    "Search the list of nearest points of every point."
-    sqdist, ids = search(points, points, min(length, len(points)), index)
+) -> Lists:  # one list for each owner
+    "Search the lists of nearest points of some points."
+    sqdist, ids = search(points, points.index_select(0, owners), min(length, len(points)), index)
     sqdist[ids < 0] = math.inf
     complete = ids.shape[1] == len(points)
     radius = torch.full_like(sqdist[:, 0], math.inf) if complete else sqdist[:, -1].contiguous()
     slack = 16 * 2**-24 * points.square().sum(1).max().item()
-    return Lists(ids.clamp_min(0), sqdist, radius, slack)
+    return Lists(owners, ids.clamp_min(0), sqdist, radius, slack)
 
 # %% ../nbs/01c_lists.ipynb #b8eee4cd
 def by_owner(
@@ -54,11 +56,11 @@ def by_owner(
     members[first_group + place // width, place % width] = order
     return distinct.repeat_interleave(groups), members
 
-# %% ../nbs/01c_lists.ipynb #55ea3d8c
+# %% ../nbs/01c_lists.ipynb #9a205c90
 def owner_sums(
     points: Tensor,  # centred features [N, d], float32
-    lists: Lists,  # nearest points of every point
-    pairs: Tensor,  # [E, 2]
+    lists: Lists,  # lists of the pairs' ends
+    pairs: Tensor,  # places of the two ends among the lists [E, 2]
     fractions: list[float],  # t: the points on the line, measured from the first end
     support: int,  # n
     exclude_ends: bool,  # leave the two end points out of the support
@@ -72,15 +74,17 @@ def owner_sums(
     block = max(1, 2**22 // (lists.ids.shape[1] * points.shape[1]))
     for owner, member in zip(group_owners.split(block), members.split(block)):
         listed = lists.ids[owner]
-        cross = torch.bmm(embedding(others[member.clamp_min(0)], points), embedding(listed, points).mT)
+        other_ends = lists.owners[others[member.clamp_min(0)]]
+        cross = torch.bmm(embedding(other_ends, points), embedding(listed, points).mT)
         group, slot = (member >= 0).nonzero(as_tuple=True)
         pair = member[group, slot]
         other, listed = others[pair], listed[group]
         near = lists.sqdist[owner][group]
-        far = (norms[listed] + norms[other, None] - 2 * cross[group, slot]).clamp_min_(0)
+        ends = lists.owners[torch.stack([owner[group], other])][:, :, None]
+        far = (norms[listed] + norms[ends[1]] - 2 * cross[group, slot]).clamp_min_(0)
         near = torch.where(already_listed(lists, listed, other, far) & (pair >= count)[:, None], math.inf, near)
         if exclude_ends:
-            near[(listed == other[:, None]) | (listed == owner[group, None])] = math.inf
+            near[(listed == ends[0]) | (listed == ends[1])] = math.inf
         for place, fraction in enumerate(fractions):
             weight = torch.where(pair < count, fraction, 1 - fraction)[:, None]
             sums = near * (1 - weight) + far * weight
@@ -90,9 +94,9 @@ def owner_sums(
 
 
 def already_listed(
-    lists: Lists,  # nearest points of every point
+    lists: Lists,  # lists of the pairs' ends
     listed: Tensor,  # points of the owner's list [F, L]
-    other: Tensor,  # the other end [F]
+    other: Tensor,  # place of the other end among the lists [F]
     far: Tensor,  # squared distances from the other end to these points [F, L]
 ) -> Tensor:  # [F, L] bool
     "Which points of the owner's list are in the other end's list too: by its radius, on the rim by id."
@@ -102,7 +106,7 @@ def already_listed(
     inside[row, column] = (lists.ids[other[row]] == listed[row, column, None]).any(1)
     return inside
 
-# %% ../nbs/01c_lists.ipynb #624b7e1f
+# %% ../nbs/01c_lists.ipynb #8e81fb3f
 class ListedDensity(NamedTuple):
     "Densities from lists, and which of them are proven exact."
     logs: Tensor  # log densities without the term in |a - b|² [E, K]
@@ -121,9 +125,10 @@ def listed_logs(
 ) -> ListedDensity:  # log densities [E, K] and their certificate [E]
     "Log densities from the union of the two ends' lists of nearest points."
     points = points - points.mean(0)
-    lists = neighbor_lists(points, math.ceil(ratio * support) + 2, index)
+    ends, places = pairs.unique(return_inverse=True)
+    lists = neighbor_lists(points, ends, math.ceil(ratio * support) + 2, index)
     logs, certified = [], []
-    for some in pairs.split(max(1, 2**27 // (support * len(fractions)))):
+    for some in places.split(max(1, 2**27 // (support * len(fractions)))):
         sums = owner_sums(points, lists, some, fractions, support, exclude_ends)
         first, second = lists.radius[some].T
         proven = torch.ones(len(some), dtype=torch.bool, device=points.device)

@@ -110,7 +110,7 @@ def affinity(
     starts = torch.searchsorted(keys, torch.arange(count + 1, device=keys.device) * count)
     return sparse_csr(starts, keys % count, values, (count, count))
 
-# %% ../nbs/03_propagation.ipynb #90a96f04
+# %% ../nbs/03_propagation.ipynb #28b65225
 def normalized(
     weights: Tensor,  # W' [N, N], sparse CSR
 ) -> Tensor:  # S [N, N], sparse CSR, float64
@@ -120,7 +120,7 @@ def normalized(
     rows = torch.repeat_interleave(torch.arange(len(weights), device=values.device), starts.diff())
     scale = values.new_zeros(len(weights)).index_add_(0, rows, values).rsqrt_()
     scale[scale == math.inf] = 0
-    return sparse_csr(starts.int(), columns.int(), values * scale[rows] * scale[columns], tuple(weights.shape))
+    return sparse_csr(starts.int(), columns.int(), values * scale.index_select(0, rows) * scale.index_select(0, columns), tuple(weights.shape))
 
 
 def solve(
@@ -144,7 +144,8 @@ def solve(
         error = squared.max().sqrt().item()
         if error <= 1e-5 * size:
             mass = solution.sum(1)
-            if error <= 1e-15 * size or error <= 1e-5 * (1 - alpha) * mass[mass > 0].min().item():
+            smallest = torch.where(mass > 0, mass, math.inf).min().item()
+            if error <= 1e-15 * size or error <= 1e-5 * (1 - alpha) * smallest:
                 return solution
         direction = torch.addcmul(residual, squared / previous.clamp_min(tiny), direction)
     if error > 1e-5 * size:
