@@ -129,7 +129,7 @@ CHECKS = [
     ("notebooks are clean", unclean_notebooks, "nbdev_clean"),
     ("pmlp/ equals what the notebooks export", export_differences, "nbdev_export"),
     ("README.md equals what nbs/index.ipynb makes", stale_readme, "python .ci/readme.py"),
-    ("ruff has no complaints", lint, "ruff check --fix --config .ci/ruff.toml nbs tests .ci, then nbdev_export"),
+    ("ruff has no complaints", lint, "ruff check --fix --config .ci/ruff.toml nbs tests .ci, edit what is left, then nbdev_export"),
     ("papermill notebooks have their parameters cell", missing_parameters, "tag the cell `parameters` in JupyterLab"),
     ("no absolute paths", absolute_paths, "build the path from the repository's root, then run the notebook again"),
 ]

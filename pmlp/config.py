@@ -407,6 +407,9 @@ def preset(
     "The settings of a dataset and method."
     dataset = check("dataset", Text, dataset)
     method = check("method", Method, method)
+    similar = difflib.get_close_matches(dataset.lower(), DATASETS, n=1, cutoff=0.7)
+    if dataset not in DATASETS and similar and not (Path(dataset).exists() or (data_folder() / f"{dataset}.npz").exists()):
+        raise ValueError(f"dataset={dataset!r} is not known and no data of yours: did you mean {similar[0]!r}?")
     values = {**DATASETS.get(dataset, OTHER_DATASET), **METHODS[method]}
     if n_labels is not None:
         values["n_labels"] = n_labels

@@ -84,8 +84,8 @@ def all_points_sums(
     known: Tensor | None = None,  # all squared distances [N, N], if they were computed before
 ) -> Tensor:  # kernel sums without the factor in |a - b|² [E, K]
     "Sums of the kernel over all points, by sampled matrix products over blocks of support points."
-    sums = points.new_zeros(len(fractions), len(pairs))
-    block = max(64, 2**22 // len(ends))
+    sums = points.new_zeros(len(fractions), len(pairs), dtype=torch.float64)
+    block = min(1024, max(64, 2**22 // len(ends)))
     for columns in torch.arange(len(points), device=points.device).split(block):
         sqdist = squared_distances(points, ends, columns, known)
         if exclude_ends:
@@ -150,7 +150,7 @@ def nearest_logs(
     "Log densities supported by the nearest points, a block of pairs at a time."
     rows = squared_distances(points, ends, known=known)
     if exclude_ends:
-        rows[torch.arange(len(ends), device=ends.device), ends] = 1e30  # never among the nearest, and finite
+        rows[torch.arange(len(ends), device=ends.device), ends] = 1e30  # finite, but never among the nearest
     if rows.device.type == "cpu":
         threads = torch.get_num_threads()
         parts = np.array_split(pairs.numpy(), 4 * threads)

@@ -30,15 +30,13 @@ def neighbor_lists(
     points: Tensor,  # centred features [N, d], float32
     owners: Tensor,  # ids of the points that get a list [R]
     length: int,  # L: points in each list
-    index: str = "Flat",  # FAISS factory string
 ) -> Lists:  # one list for each owner
     "Search the lists of nearest points of some points."
-    sqdist, ids = search(points, points.index_select(0, owners), min(length, len(points)), index)
-    sqdist[ids < 0] = math.inf
+    sqdist, ids = search(points, points.index_select(0, owners), min(length, len(points)))
     complete = ids.shape[1] == len(points)
     radius = torch.full_like(sqdist[:, 0], math.inf) if complete else sqdist[:, -1].contiguous()
     slack = 16 * 2**-24 * points.square().sum(1).max().item()
-    return Lists(owners, ids.clamp_min(0), sqdist, radius, slack)
+    return Lists(owners, ids, sqdist, radius, slack)
 
 # %% ../nbs/01c_lists.ipynb #b8eee4cd
 def by_owner(
@@ -120,13 +118,12 @@ def listed_logs(
     bandwidth: float,  # h
     support: int,  # n
     exclude_ends: bool = False,  # leave the two end points out of the support
-    index: str = "Flat",  # FAISS factory string
     ratio: float = 3,  # length of a list as a multiple of the support
 ) -> ListedDensity:  # log densities [E, K] and their certificate [E]
     "Log densities from the union of the two ends' lists of nearest points."
     points = points - points.mean(0)
     ends, places = pairs.unique(return_inverse=True)
-    lists = neighbor_lists(points, ends, math.ceil(ratio * support) + 2, index)
+    lists = neighbor_lists(points, ends, math.ceil(ratio * support) + 2)
     logs, certified = [], []
     for some in places.split(max(1, 2**27 // (support * len(fractions)))):
         sums = owner_sums(points, lists, some, fractions, support, exclude_ends)
@@ -150,15 +147,14 @@ def searched_logs(
     bandwidth: float,  # h
     support: int,  # n
     exclude_ends: bool,  # leave the two end points out of the support
-    index: str = "Flat",  # FAISS factory string
 ) -> Tensor:  # log densities, complete [E, K]
     "Log densities by building every point on the line and searching its nearest points."
+    points = points - points.mean(0)
     first, second = pairs.T
     logs = []
     for fraction in fractions:
         middle = torch.lerp(points[first], points[second], fraction)
-        sqdist, ids = search(points, middle, min(support + 2 * exclude_ends, len(points)), index)
-        sqdist[ids < 0] = math.inf
+        sqdist, ids = search(points, middle, min(support + 2 * exclude_ends, len(points)))
         if exclude_ends:
             sqdist[(ids == first[:, None]) | (ids == second[:, None])] = math.inf
         logs.append(log_mean_exp(sqdist.sort(1).values[:, :support], bandwidth))

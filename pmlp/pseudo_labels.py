@@ -116,7 +116,7 @@ def buffered_propagation(
     points = torch.cat([points, buffer.features])
     sources = torch.cat([sources, split_by_confidence(buffer.predictions, threshold)[0]])
     known = squared_distances(points.float())
-    total = labels.new_zeros(len(unlabeled), labels.shape[1])
+    total = points.new_zeros(len(unlabeled), labels.shape[1])
     for _ in range(bootstraps):
         chosen = torch.randperm(len(buffer), generator=generator)[: round(fraction * len(buffer))].sort().values
         rows = torch.cat([batch, len(batch) + chosen]).to(points.device)
