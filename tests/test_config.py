@@ -365,3 +365,16 @@ def test_the_training_notebook_refuses_a_misspelt_setting_and_writes_nothing(tmp
     assert done.returncode != 0
     assert "'bandwith' is not a setting of Config: did you mean 'bandwidth'?" in done.stderr
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize("name, meant", [("cifar", "cifar10"), ("CIFAR10", "cifar10"), ("cifar-100", "cifar100"), ("digit", "digits")])
+def test_a_misspelt_dataset_is_refused(name, meant):
+    with pytest.raises(ValueError, match=f"dataset='{name}'.*'{meant}'"):
+        preset(name)
+
+
+def test_data_of_ones_own_may_be_called_like_a_known_dataset(tmp_path, monkeypatch):
+    monkeypatch.setenv("PMLP_HOME", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar.npz").touch()
+    assert preset("cifar").dataset == "cifar"
