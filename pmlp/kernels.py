@@ -63,15 +63,16 @@ def sampled_product(
 
 # %% ../nbs/01b_kernels.ipynb #cb8bae78
 def log_mean_exp(
-    sums: np.ndarray | Tensor,  # squared distances up to a constant [E, n], overwritten
-    bandwidth: float,  # h
-) -> np.ndarray | Tensor:  # log of the mean kernel value [E]
-    "Log of the mean of exp(-sums / h) along a row, with the exponents shifted so that nothing underflows."
-    library = np if isinstance(sums, np.ndarray) else torch
-    lowest = library.amin(sums, 1)
-    sums -= lowest[:, None]
-    sums *= -1 / bandwidth
-    return library.log(library.exp(sums, out=sums).mean(1)) - lowest / bandwidth
+    exponents: np.ndarray | Tensor,  # [E, n], overwritten
+    shift: bool = True,  # guard against underflow; without it no exponent may lie below -80
+) -> np.ndarray | Tensor:  # [E]
+    "Log of the mean of exp(exponents) along each row."
+    library = np if isinstance(exponents, np.ndarray) else torch
+    if not shift:
+        return library.log(library.exp(exponents, out=exponents).mean(1))
+    highest = library.amax(exponents, 1)
+    exponents -= highest[:, None]
+    return library.log(library.exp(exponents, out=exponents).mean(1)) + highest
 
 
 def all_points_sums(
@@ -119,21 +120,26 @@ def partition_logs(
     fractions: list[float],  # t: the points on the line
     bandwidth: float,  # h
     support: int,  # n: how many nearest points support the density
+    shift: bool,  # guard against underflow
 ) -> np.ndarray:  # log densities without the term in |a - b|² [E, K]
-    "Log densities by partitioning sums of rows, in blocks that stay in the processor's cache."
+    "Log densities by partitioning sums of rows, a block of pairs at a time."
     block = max(1, 2**17 // rows.shape[1])
-    near, step, sums = np.empty((3, block, rows.shape[1]), dtype=np.float32)
+    near, far, sums = np.empty((3, block, rows.shape[1]), dtype=np.float32)
     logs = np.empty((len(pairs), len(fractions)), dtype=np.float32)
     for start in range(0, len(pairs), block):
         first, second = pairs[start : start + block].T
         size = len(first)
         np.take(rows, first, axis=0, out=near[:size], mode="clip")
-        np.take(rows, second, axis=0, out=step[:size], mode="clip")
-        step[:size] -= near[:size]
-        for place, fraction in enumerate(fractions):
-            np.multiply(step[:size], fraction, out=sums[:size])
-            sums[:size] += near[:size]
-            logs[start : start + size, place] = log_mean_exp(smallest(sums[:size], support), bandwidth)
+        np.take(rows, second, axis=0, out=far[:size], mode="clip")
+        for place, fraction in enumerate(fractions):  # sums / (1 - t) has the same order, and one product less
+            if fraction == 0.5:
+                np.add(near[:size], far[:size], out=sums[:size])
+            else:
+                np.multiply(far[:size], fraction / (1 - fraction), out=sums[:size])
+                sums[:size] += near[:size]
+            kept = smallest(sums[:size], support)
+            kept *= (fraction - 1) / bandwidth
+            logs[start : start + size, place] = log_mean_exp(kept, shift)
     return logs
 
 # %% ../nbs/01b_kernels.ipynb #16a94454
@@ -149,17 +155,18 @@ def nearest_logs(
 ) -> Tensor:  # log densities without the term in |a - b|² [E, K]
     "Log densities supported by the nearest points, a block of pairs at a time."
     rows = squared_distances(points, ends, known=known)
+    shift = rows.max().item() > 60 * bandwidth
     if exclude_ends:
         rows[torch.arange(len(ends), device=ends.device), ends] = 1e30  # finite, but never among the nearest
     if rows.device.type == "cpu":
         threads = torch.get_num_threads()
-        parts = np.array_split(pairs.numpy(), 4 * threads)
+        parts = np.array_split(pairs.numpy(), threads)
         with ThreadPoolExecutor(threads) as pool:
-            logs = pool.map(lambda part: partition_logs(rows.numpy(), part, fractions, bandwidth, support), parts)
+            logs = pool.map(lambda part: partition_logs(rows.numpy(), part, fractions, bandwidth, support, shift), parts)
             return torch.from_numpy(np.concatenate(list(logs)))
     logs = []
     for first, second in zip(*(column.split(max(1, 2**25 // len(points))) for column in pairs.T)):
         near, far = rows[first], rows[second]
-        mixed = [log_mean_exp(smallest(near * (1 - t) + far * t, support), bandwidth) for t in fractions]
+        mixed = [log_mean_exp(smallest(torch.lerp(near, far, t), support) / -bandwidth, shift) for t in fractions]
         logs.append(torch.stack(mixed, dim=1))
     return torch.cat(logs)

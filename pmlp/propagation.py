@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIMILARITIES', 'log_similarity', 'check_similarity', 'Measure', 'measure', 'affinity', 'normalized',
            'conjugate_gradients', 'reached', 'solve', 'check_sources', 'class_prior', 'propagate', 'neighbor_graph',
-           'label_propagation']
+           'listed_neighbors', 'label_propagation']
 
 # %% ../nbs/03_propagation.ipynb #86be332b
 import math
@@ -18,6 +18,7 @@ from torch.linalg import vecdot
 
 from .density import check_pairs, path_density
 from .kernels import sparse_csr
+from .lists import Lists, list_length, lists_pay, neighbor_lists
 from .neighbors import Neighbors, capped, check_points, knn, rank
 
 # %% ../nbs/03_propagation.ipynb #4d69dc65
@@ -285,6 +286,15 @@ def neighbor_graph(
     ids[low] = sources[found.ids]
     return Neighbors(ids, points.new_zeros(ids.shape).index_copy_(0, low, found.sqdist))
 
+
+def listed_neighbors(
+    points: Tensor,  # features [N, d], float32
+    lists: Lists,  # lists of the nearest points of all points, at least k + 5 long
+    k: int,  # neighbours of each point
+) -> Neighbors:  # [N, k]
+    "The neighbours of every point, from lists that serve its densities too."
+    return rank(points, points, lists.ids[:, : k + 5].long(), k, own=True)
+
 # %% ../nbs/03_propagation.ipynb #f62e2021
 @torch.no_grad()
 def label_propagation(
@@ -312,13 +322,18 @@ def label_propagation(
         raise ValueError(f"edges must be 'all' or 'low_to_high', not {edges!r}.")
     if density not in ("absolute", "relative", None):
         raise ValueError(f"density must be 'absolute', 'relative' or None, not {density!r}.")
-    neighbors = neighbor_graph(points, checked.any(1), k, edges, known)
-    log_density = None
+    lists = log_density = None
+    if density is not None and edges == "all" and known is None and lists_pay(len(points), support):
+        k = capped(k, len(points) - 1)
+        lists = neighbor_lists(points - points.mean(0), max(list_length(support), k + 5))
+        neighbors = listed_neighbors(points, lists, k)
+    else:
+        neighbors = neighbor_graph(points, checked.any(1), k, edges, known)
     if density is not None:
         rows = torch.arange(len(points), device=points.device).repeat_interleave(neighbors.ids.shape[1])
         log_density = path_density(
             points, torch.stack([rows, neighbors.ids.reshape(-1)], dim=1), path_points=path_points, support=support,
-            bandwidth=bandwidth, reduce=reduce, kind=density, exclude_ends=exclude_ends, log=True, known=known,
+            bandwidth=bandwidth, reduce=reduce, kind=density, exclude_ends=exclude_ends, log=True, known=known, lists=lists,
         ).view(neighbors.ids.shape)
     weights = affinity(points, neighbors, similarity=similarity, temperature=temperature, log_density=log_density)
     return propagate(weights, checked, alpha=alpha, balance=balance)
