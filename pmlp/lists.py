@@ -154,7 +154,7 @@ def listed_logs(
     "Log densities from the union of the two ends' lists of nearest points."
     logs = points.new_empty(len(pairs), len(fractions))
     certified = torch.ones(len(pairs), dtype=torch.bool, device=points.device)
-    block = max(1, 2**27 // (support * len(fractions)))
+    block = max(1, 2**26 // (support * len(fractions)))
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for rows in progress(torch.arange(len(pairs), device=points.device).split(block)):
             first, second = pairs[rows, 0], pairs[rows, 1]
