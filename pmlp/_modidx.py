@@ -118,4 +118,14 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                              'pmlp.theory.sample_norm': ('theory.html#sample_norm', 'pmlp/theory.py'),
                              'pmlp.theory.sphere': ('theory.html#sphere', 'pmlp/theory.py'),
                              'pmlp.theory.stretched': ('theory.html#stretched', 'pmlp/theory.py'),
-                             'pmlp.theory.student': ('theory.html#student', 'pmlp/theory.py')}}}
+                             'pmlp.theory.student': ('theory.html#student', 'pmlp/theory.py')},
+            'pmlp.theory_dips': { 'pmlp.theory_dips.densest_path': ('theory_dips.html#densest_path', 'pmlp/theory_dips.py'),
+                                  'pmlp.theory_dips.dip_chances': ('theory_dips.html#dip_chances', 'pmlp/theory_dips.py'),
+                                  'pmlp.theory_dips.passing': ('theory_dips.html#passing', 'pmlp/theory_dips.py')},
+            'pmlp.theory_paths': { 'pmlp.theory_paths.Trials': ('theory_paths.html#trials', 'pmlp/theory_paths.py'),
+                                   'pmlp.theory_paths.ball_radius': ('theory_paths.html#ball_radius', 'pmlp/theory_paths.py'),
+                                   'pmlp.theory_paths.connect': ('theory_paths.html#connect', 'pmlp/theory_paths.py'),
+                                   'pmlp.theory_paths.density_bound': ('theory_paths.html#density_bound', 'pmlp/theory_paths.py'),
+                                   'pmlp.theory_paths.draw_trials': ('theory_paths.html#draw_trials', 'pmlp/theory_paths.py'),
+                                   'pmlp.theory_paths.leaves_balls': ('theory_paths.html#leaves_balls', 'pmlp/theory_paths.py'),
+                                   'pmlp.theory_paths.log_density': ('theory_paths.html#log_density', 'pmlp/theory_paths.py')}}}

@@ -165,7 +165,7 @@ def families(
     return [gaussian(identity), gaussian(correlated, "Gaussian, correlated"), sphere(dimension), ball(dimension), cube(dimension),
             rademacher(dimension), stretched(ball(dimension), scales), mixture(dimension), student(dimension)]
 
-# %% ../nbs/05_theory.ipynb #7e92509f
+# %% ../nbs/05_theory.ipynb #229992ac
 class Estimate(NamedTuple):
     "A figure with its band."
     low: float | Tensor
@@ -208,7 +208,7 @@ def psi2_norm(
     low, high = sample_norm(values[chosen]).quantile(samples.new_tensor([0.025, 0.975])).tolist()
     return Estimate(low, sample_norm(values).item(), high)
 
-# %% ../nbs/05_theory.ipynb #a24fe500
+# %% ../nbs/05_theory.ipynb #0665cb9e
 def binomial_band(
     hits: Tensor | int,  # how often it happened [...]
     trials: int,  # out of how many
@@ -223,7 +223,7 @@ def binomial_band(
     high = torch.as_tensor(beta.isf(rest, hits.numpy() + 1, trials - hits.numpy())).nan_to_num(1.0)
     return Estimate(low, hits / trials, high)
 
-# %% ../nbs/05_theory.ipynb #2d3a52bf
+# %% ../nbs/05_theory.ipynb #fd618068
 class Constants(NamedTuple):
     "The constants of Lemma 1."
     radius: float  # C: the ball has the radius C K √d + t
@@ -254,7 +254,7 @@ def lengths(
     sizes = [min(rows, count - start) for start in range(0, count, rows)]
     return torch.cat([torch.linalg.vector_norm(family.draw(size, generator), dim=1) for size in sizes]).sort().values
 
-# %% ../nbs/05_theory.ipynb #0b862aca
+# %% ../nbs/05_theory.ipynb #0abc0514
 def best_rate(
     lengths: Tensor,  # sorted lengths of a sample [n]
     dimension: int,  # d
