@@ -128,4 +128,13 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'pmlp.theory_paths.density_bound': ('theory_paths.html#density_bound', 'pmlp/theory_paths.py'),
                                    'pmlp.theory_paths.draw_trials': ('theory_paths.html#draw_trials', 'pmlp/theory_paths.py'),
                                    'pmlp.theory_paths.leaves_balls': ('theory_paths.html#leaves_balls', 'pmlp/theory_paths.py'),
-                                   'pmlp.theory_paths.log_density': ('theory_paths.html#log_density', 'pmlp/theory_paths.py')}}}
+                                   'pmlp.theory_paths.log_density': ('theory_paths.html#log_density', 'pmlp/theory_paths.py')},
+            'pmlp.theory_propagation': { 'pmlp.theory_propagation.Sweep': ('theory_propagation.html#sweep', 'pmlp/theory_propagation.py'),
+                                         'pmlp.theory_propagation.Sweep.distance': ( 'theory_propagation.html#sweep.distance',
+                                                                                     'pmlp/theory_propagation.py'),
+                                         'pmlp.theory_propagation.bandwidth_sweep': ( 'theory_propagation.html#bandwidth_sweep',
+                                                                                      'pmlp/theory_propagation.py'),
+                                         'pmlp.theory_propagation.decay_slope': ( 'theory_propagation.html#decay_slope',
+                                                                                  'pmlp/theory_propagation.py'),
+                                         'pmlp.theory_propagation.unsupervised_loss': ( 'theory_propagation.html#unsupervised_loss',
+                                                                                        'pmlp/theory_propagation.py')}}}
