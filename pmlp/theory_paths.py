@@ -86,7 +86,7 @@ def leaves_balls(
     inside = [(paths - centre).norm(dim=2) < radius for centre, radius in zip(centres, radii)]
     return ~(inside[0].all(1) | inside[1].all(1))
 
-# %% ../nbs/05b_theory_paths.ipynb #693f665b
+# %% ../nbs/05b_theory_paths.ipynb #bdff350e
 def log_density(
     paths: Tensor,  # [T, V, d]
     support: Tensor,  # [T, n, d]
@@ -99,7 +99,7 @@ def log_density(
     rows = max(1, block // (paths.shape[1] * support.shape[1]))
     logs = []
     for queries, points in zip(paths.split(rows), support.split(rows)):
-        distance = torch.cdist(queries, points, compute_mode="donot_use_mm_for_euclid_dist")
+        distance = torch.cdist(queries.double(), points.double())
         logs.append(log_mean_exp(distance.square_().flatten(0, 1), bandwidth).view(distance.shape[:2]))
     return torch.cat(logs)
 
