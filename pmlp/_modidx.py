@@ -101,6 +101,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'pmlp.theory': { 'pmlp.theory.Constants': ('theory.html#constants', 'pmlp/theory.py'),
                              'pmlp.theory.Estimate': ('theory.html#estimate', 'pmlp/theory.py'),
                              'pmlp.theory.Family': ('theory.html#family', 'pmlp/theory.py'),
+                             'pmlp.theory.__getattr__': ('theory.html#__getattr__', 'pmlp/theory.py'),
                              'pmlp.theory.ball': ('theory.html#ball', 'pmlp/theory.py'),
                              'pmlp.theory.best_rate': ('theory.html#best_rate', 'pmlp/theory.py'),
                              'pmlp.theory.binomial_band': ('theory.html#binomial_band', 'pmlp/theory.py'),

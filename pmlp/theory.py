@@ -10,6 +10,7 @@ __all__ = ['UNIVERSAL', 'GAUSSIAN', 'norm_from', 'Family', 'normal_draw', 'gauss
 # %% ../nbs/05_theory.ipynb #41eeacff
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,15 @@ from scipy.optimize import brentq
 from scipy.special import hyp1f1
 from scipy.stats import beta
 from torch import Generator, Tensor
+
+# %% ../nbs/05_theory.ipynb #e88113ae
+def __getattr__(name):
+    "The tools of the later notebooks."
+    for part in () if name.startswith("_") else ("paths", "dips", "propagation"):
+        module = import_module(f"pmlp.theory_{part}")
+        if name in module.__all__:
+            return getattr(module, name)
+    raise AttributeError(f"module 'pmlp.theory' has no attribute {name!r}")
 
 # %% ../nbs/05_theory.ipynb #99813ee6
 def norm_from(
@@ -231,7 +241,7 @@ class Constants(NamedTuple):
 
 
 UNIVERSAL = Constants(math.sqrt(1 + math.log(2)), 0.5 / (1 + math.log(2)))  # every sub-Gaussian vector
-GAUSSIAN = Constants(math.sqrt(3 / 8), 4 / 3)  # N(0, σ² I)
+GAUSSIAN = Constants(math.sqrt(3 / 8), 4 / 3)  # every Gaussian vector
 
 
 def outside_bound(
