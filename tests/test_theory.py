@@ -1,6 +1,6 @@
 """Each claim of the paper's appendix holds in simulation, and its check fails when the claim is broken.
 
-Chance is allowed for by the number of trials alone: a check fails by bad luck with a probability of at most 1e-6.
+Chance is allowed for by the number of trials alone: a comparison fails by bad luck with a probability of at most 1e-6.
 """
 
 import itertools
@@ -305,6 +305,24 @@ def test_ball_radius_keeps_both_promises(threshold, probability, norm, dimension
     excess = radius - theory.UNIVERSAL.radius * norm * math.sqrt(dimension)
     assert theory_paths.density_bound(excess, norm, bandwidth).item() <= threshold * (1 + 1e-6)
     assert 1 - theory.outside_bound(excess, norm).item() >= probability - 1e-9
+
+
+def test_universal_constants_follow_from_the_norm():
+    """E exp(λY) ≤ exp((1 + log 2) K² λ²/2) for signs, a uniform and two skewed variables, at small and large λ: the step before Hsu, Kakade and Zhang."""
+    scale = torch.logspace(-2, 1, 40, dtype=torch.float64)[:, None]  # λK
+    for values in (torch.tensor([[-1.0, 1.0]]), torch.linspace(-1, 1, 4001)[None], torch.tensor([[-1.0] * 9 + [9.0]]), torch.tensor([[-1.0] * 999 + [999.0]])):
+        values = values.double() / theory.sample_norm(values.double())[:, None]  # mean 0, K = 1
+        log_moment = (scale * values).logsumexp(1) - math.log(values.shape[1])
+        assert (log_moment <= scale[:, 0].square() / (4 * theory.UNIVERSAL.rate)).all()
+    assert theory.UNIVERSAL.radius**2 * 2 * theory.UNIVERSAL.rate == pytest.approx(1)
+
+
+def test_theory_is_the_one_entry():
+    for part in (theory_paths, theory_dips, theory_propagation):
+        for name in part.__all__:
+            assert getattr(theory, name) is getattr(part, name)
+    with pytest.raises(AttributeError, match="spiral"):
+        theory.spiral
 
 
 def test_no_threshold_of_zero_is_ever_reached():
