@@ -91,7 +91,8 @@ def lint(root):
 def missing_parameters(root):
     """Without a tagged cell papermill runs the defaults and says nothing."""
     problems = []
-    for path in [root / "nbs" / "train.ipynb", *sorted((root / "nbs" / "benchmarks").glob("*.ipynb"))]:
+    folder = root / "nbs"
+    for path in [folder / "train.ipynb", *sorted(folder.glob("05*.ipynb")), *sorted((folder / "benchmarks").glob("*.ipynb"))]:
         cells = read_notebook(path)["cells"]
         tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
         if [cell["cell_type"] for cell in tagged] != ["code"]:

@@ -80,14 +80,15 @@ def test_a_star_import(copy):
     assert any("index.ipynb" in problem and "F403" in problem for problem in checks.lint(copy))
 
 
-def test_a_removed_parameters_tag(copy):
+@pytest.mark.parametrize("name", ["train", "05_theory"])
+def test_a_removed_parameters_tag(copy, name):
     def remove_tags(cells):
         for cell in cells:
             cell["metadata"] = {}
 
-    edit_cells(copy / "nbs" / "train.ipynb", remove_tags)
+    edit_cells(copy / "nbs" / f"{name}.ipynb", remove_tags)
     (problem,) = checks.missing_parameters(copy)
-    assert "nbs/train.ipynb has 0 cells tagged `parameters`" in problem
+    assert f"nbs/{name}.ipynb has 0 cells tagged `parameters`" in problem
 
 
 # Written in pieces, for this file is checked too.
