@@ -62,7 +62,7 @@ def bend(points, pairs, fractions, bandwidth):
 
 
 def logs_from_lists(points, pairs, fractions, bandwidth, support, exclude_ends, lists=None):
-    "Log densities from lists of the nearest points; the pairs they do not certify are searched."
+    "Log densities from lists of the nearest points; the pairs they do not certify are searched, if the lists are exact."
     points = points - points.mean(0)
     places = pairs
     if lists is None:
@@ -72,9 +72,10 @@ def logs_from_lists(points, pairs, fractions, bandwidth, support, exclude_ends, 
         lists = neighbor_lists(points, list_length(support), ends)
     logs, certified = listed_logs(points, lists, places, fractions, bandwidth, support, exclude_ends)
     logs += bend(points, pairs, fractions, bandwidth)
-    logger.info("lists certified %.2f%% of %d pairs, the others are searched", 100 * certified.float().mean(), len(pairs))
-    missed = (~certified).nonzero().squeeze(1)
-    logs[missed] = searched_logs(points, lists.search, pairs[missed], fractions, bandwidth, support, exclude_ends)
+    logger.info("lists certified %.2f%% of %d pairs", 100 * certified.float().mean(), len(pairs))
+    if lists.exact and not certified.all():
+        missed = (~certified).nonzero().squeeze(1)
+        logs[missed] = searched_logs(points, lists.search, pairs[missed], fractions, bandwidth, support, exclude_ends)
     return logs
 
 # %% ../nbs/02_density.ipynb #51cb72ba

@@ -36,7 +36,7 @@ def automatic_index(
     if count <= 100_000:
         return "Flat"
     cells = 2 ** round(math.log2(4 * math.sqrt(count)))
-    return f"IVF{cells},Flat;nprobe={cells // 64}"
+    return f"IVF{cells},Flat;recall=0.97"
 
 
 def recall(
@@ -45,7 +45,8 @@ def recall(
     sample: int = 200,  # points whose true neighbours are searched
 ) -> float:  # share of the true neighbours that were found
     "How many of the true neighbours an index found, on evenly spaced points."
-    some = torch.arange(0, len(points), max(1, len(points) // sample), device=points.device)
+    step = max(1, len(points) // sample)
+    some = torch.arange(step // 2, len(points), step, device=points.device)
     centred = points - points.mean(0)
     k = neighbors.ids.shape[1]
     _, ids = product_search(centred, centred[some], min(k + 5, len(points)))
@@ -68,6 +69,7 @@ class Graph(NamedTuple):
     own_logs: Tensor | None  # log density at each point [N]; None without density
     bandwidth: float  # h; infinite without density
     temperature: float  # T
+    find: Callable | None  # how to search the centred points: a function of queries and count
 
 
 @contextmanager
@@ -105,32 +107,34 @@ def build_graph(
     k = capped(k, len(points) - 1)
     index = automatic_index(len(points)) if index == "auto" else index
     dense = density is not None and bandwidth != math.inf
+    shared = dense and lists_pay(len(points), support)  # the lists serve densities too
     lists = None
     if neighbors is None:
         with stage(f"neighbours of {len(points):,} points, index {index}", verbose):
-            if dense and lists_pay(len(points), support):
-                lists = neighbor_lists(points - points.mean(0), max(list_length(support), k + 5), index=index)
-                neighbors = listed_neighbors(points, lists, k)
-            else:
-                neighbors = knn(points, k, index=index)
+            lists = neighbor_lists(points - points.mean(0), max(list_length(support) if shared else 0, k + 5), index=index)
+            neighbors = listed_neighbors(points, lists, k)
         if verbose and index != "Flat":
             print(f"    recall of {k} neighbours: {recall(points, neighbors):.3f}")
+    find = searcher(points - points.mean(0), index) if lists is None else lists.search
     typical = typical_sqdist(neighbors)
-    bandwidth = typical if bandwidth == "auto" else bandwidth
-    temperature = typical / 2 if temperature == "auto" else temperature
+    bandwidth = typical / 4 if bandwidth == "auto" else bandwidth
+    temperature = typical / 4 if temperature == "auto" else temperature
     log_density = own_logs = None
     if dense:
         with stage(f"{density} densities on {neighbors.ids.numel():,} lines", verbose):
-            settings = dict(support=support, bandwidth=bandwidth, log=True, lists=lists)
+            settings = dict(support=support, bandwidth=bandwidth, log=True, lists=lists if shared else None)
             rows = torch.arange(len(points), device=points.device)
-            own_logs = path_density(points, torch.stack([rows, rows], dim=1), **settings)
+            if shared and lists is not None:
+                own_logs = log_mean_exp(lists.sqdist[:, :support] / -bandwidth)
+            else:
+                own_logs = path_density(points, torch.stack([rows, rows], dim=1), **settings)
             pairs = torch.stack([rows.repeat_interleave(k), neighbors.ids.reshape(-1)], dim=1)
             log_density = path_density(points, pairs, path_points=path_points, reduce=reduce, **settings).view(-1, k)
             if density == "relative":
                 log_density -= (own_logs[:, None] + own_logs[neighbors.ids]) / 2
     with stage("weights", verbose):
         weights = affinity(points, neighbors, similarity=similarity, temperature=temperature, log_density=log_density)
-    return Graph(points, weights, own_logs, bandwidth if dense else math.inf, temperature)
+    return Graph(points, weights, own_logs, bandwidth if dense else math.inf, temperature, find)
 
 # %% ../nbs/04_estimator.ipynb #e1a00012
 def confident_sources(
@@ -203,7 +207,6 @@ def votes(
     graph: Graph,  # the training points
     labels: Tensor,  # their label distributions [N, C]
     queries: Tensor,  # new points [Q, d], float32
-    find: Callable,  # how to search the centred training points
     *,
     k: int,  # neighbours that vote
     support: int | None,  # n; None: all points
@@ -219,7 +222,7 @@ def votes(
     length = min(count, max(k + 4, list_length(support) if dense else 0))
     centre, result = graph.points.mean(0), []
     for block in queries.split(max(1, 2**24 // ((k * length if dense else k) * queries.shape[1]))):
-        ids = find(block - centre, length)[1]
+        ids = graph.find(block - centre, length)[1]
         missed = (ids < 0).any(1)
         if missed.any():
             ids[missed] = product_search(graph.points - centre, block[missed] - centre, length)[1]
@@ -263,22 +266,22 @@ def most_informative(
     labels: Tensor,  # label distributions [N, C]
     labeled: Tensor,  # which points have a label [N] bool
     count: int,  # how many points to choose
-    alpha: float = 0.9,  # how far a new label is taken to reach
+    alpha: float,  # how far a label reaches
 ) -> Tensor:  # ids of the chosen points, most useful first
     "Points whose labels would settle the most doubt."
     matrix = normalized(weights)
     top = labels.double().topk(2, dim=1).values
-    doubt = (1 - top[:, 0] + top[:, 1]).masked_fill(labeled, 0)[:, None]
+    doubt = (1 - top[:, :1] + top[:, 1:]).masked_fill(labeled[:, None], 0)
+    influence = solve(matrix, labeled.double()[:, None], alpha)
     chosen = []
     for _ in range(count):
-        covered = solve(matrix, doubt, alpha)[:, 0] if doubt.any() else -labeled.double()
+        covered = solve(matrix, doubt, alpha)[:, 0] if doubt.any() else doubt[:, 0].clone()
         covered[labeled] = -1
         covered[chosen] = -1
         chosen.append(covered.argmax().item())
-        column = torch.zeros_like(doubt)
-        column[chosen[-1]] = 1
-        influence = solve(matrix, column, alpha)
-        doubt = doubt * (1 - influence / influence.max())
+        column = solve(matrix, torch.zeros_like(doubt).index_fill_(0, torch.tensor(chosen[-1], device=doubt.device), 1), alpha)
+        influence += column
+        doubt *= 1 - column / influence.clamp_min(1e-300)
     return torch.tensor(chosen)
 
 # %% ../nbs/04_estimator.ipynb #e1a0001d
@@ -324,7 +327,7 @@ class SpreadingBase(ClassifierMixin, BaseEstimator):
         device = self.device or (X.device if isinstance(X, Tensor) else "cpu")
         X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
         X = validate_data(self, X, reset=reset, dtype=[np.float32, np.float64], ensure_min_samples=2 if reset else 1)
-        points = torch.tensor(X, dtype=torch.float32, device=device)
+        points = torch.tensor(X, dtype=torch.float32, device=device).contiguous()
         return unit_length(points) if self.normalize else points
 
     def _check_parameters(self):
@@ -349,8 +352,16 @@ class SpreadingBase(ClassifierMixin, BaseEstimator):
 
     def __getstate__(self):
         state = super().__getstate__().copy()
-        state.pop("_find", None)  # an index is built anew where it is needed
+        if "graph_" in state:
+            state["graph_"] = state["graph_"]._replace(find=None)  # a FAISS index is not stored, but built anew
         return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if "graph_" in state:
+            points = self.graph_.points
+            index = automatic_index(len(points)) if self.index == "auto" else self.index
+            self.graph_ = self.graph_._replace(find=searcher(points - points.mean(0), index))
 
 # %% ../nbs/04_estimator.ipynb #e1a0001e
 class DensityLabelSpreading(SpreadingBase):
@@ -369,7 +380,6 @@ class DensityLabelSpreading(SpreadingBase):
         if neighbors is not None:
             neighbors = Neighbors(*(torch.as_tensor(part, device=points.device) for part in neighbors))
         self.graph_ = self._build(points, neighbors)
-        self._find = None
         return self._spread(classes, codes)
 
     def relabel(
@@ -420,18 +430,16 @@ class DensityLabelSpreading(SpreadingBase):
         "Label distributions of new points: density-aware votes of their neighbours."
         check_is_fitted(self)
         points = self._points(X, reset=False).to(self.graph_.points.device)
-        if getattr(self, "_find", None) is None:
-            index = automatic_index(len(self.graph_.points)) if self.index == "auto" else self.index
-            self._find = searcher(self.graph_.points - self.graph_.points.mean(0), index)
         labels = torch.from_numpy(self.label_distributions_).to(points.device).double()
         return votes(
-            self.graph_, labels, points, self._find, k=self.n_neighbors, support=self.support, path_points=self.path_points,
+            self.graph_, labels, points, k=self.n_neighbors, support=self.support, path_points=self.path_points,
             reduce=self.reduce, similarity=self.similarity, density=self.density,
         ).cpu().numpy()
 
     def predict(self, X):
         "The likeliest class of each new point."
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        shares = self.predict_proba(X)
+        return self.classes_[shares.argmax(1)]
 
     def choose(self, X, y, **grid):
         "A copy with the values of the grid that predict left-out labels best; `choices_` holds the table."
@@ -446,7 +454,8 @@ class DensityLabelSpreading(SpreadingBase):
             trial = type(self)(**self.get_params() | values)
             trial._check_parameters()
             key = tuple(value for name, value in values.items() if name != "alpha")
-            graphs[key] = graphs.get(key) or trial._build(points)
+            if key not in graphs:
+                graphs[key] = trial._build(points)
             right, likelihood = leave_one_out(graphs[key].weights, labeled.to(points.device), torch.from_numpy(codes)[labeled].to(points.device), trial.alpha)
             rows.append(values | dict(accuracy=right, log_probability=likelihood))
         table = pd.DataFrame(rows).sort_values(["accuracy", "log_probability"], ascending=False, ignore_index=True)
@@ -469,4 +478,4 @@ class DensityLabelSpreading(SpreadingBase):
             raise ValueError(f"n must be from 1 to {(self.codes_ < 0).sum()}, the number of unlabelled rows, not {n!r}.")
         labels = torch.from_numpy(self.label_distributions_).to(self.graph_.points.device)
         labels = labels if labels.shape[1] > 1 else torch.cat([labels, torch.zeros_like(labels)], dim=1)
-        return most_informative(self.graph_.weights, labels, torch.from_numpy(self.codes_ >= 0).to(labels.device), n).numpy()
+        return most_informative(self.graph_.weights, labels, torch.from_numpy(self.codes_ >= 0).to(labels.device), n, self.second_alpha).numpy()

@@ -28,6 +28,7 @@ class Lists(NamedTuple):
     sqdist: Tensor  # [R, L] squared distances, infinite beyond the radius
     radius: Tensor  # [R] every point closer than this (squared) is in the list, no other
     slack: float  # rounding error of a squared distance
+    exact: bool  # searched in an exact index: with an approximate one nothing is proven
     search: Callable  # the index they were searched in: a function of queries and count
 
 
@@ -42,7 +43,7 @@ def cut_in_gap(
     middle = (tail.gather(1, last) + tail.gather(1, (last - 1).clamp_min(0))) / 2
     return torch.where(last > 0, middle, -math.inf)[:, 0]
 
-# %% ../nbs/01c_lists.ipynb #5005828e
+# %% ../nbs/01c_lists.ipynb #dec78090
 def neighbor_lists(
     points: Tensor,  # centred features [N, d], float32
     length: int,  # L: points in each list
@@ -69,7 +70,7 @@ def neighbor_lists(
             radius[rows] = cut_in_gap(near, slack)
             near[near >= radius[rows, None]] = math.inf
         sqdist[rows] = near
-    return Lists(owners, ids, sqdist, radius, slack, find)
+    return Lists(owners, ids, sqdist, radius, slack, index == "Flat", find)
 
 # %% ../nbs/01c_lists.ipynb #b8eee4cd
 def by_owner(
@@ -191,7 +192,7 @@ def searched_logs(
             logs[rows, place] = log_mean_exp(sqdist.sort(1).values[:, :support].mul_(-1 / bandwidth))
     return logs
 
-# %% ../nbs/01c_lists.ipynb #54b57dd2
+# %% ../nbs/01c_lists.ipynb #4b0c95cb
 def lists_pay(
     count: int,  # number of points
     support: int | None,  # n; None: all points
@@ -204,4 +205,4 @@ def list_length(
     support: int,  # n
 ) -> int:  # L
     "The length of lists that certify nearly every edge."
-    return 3 * support + 2
+    return 5 * support // 2 + 2

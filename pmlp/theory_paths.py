@@ -100,7 +100,7 @@ def log_density(
     logs = []
     for queries, points in zip(paths.split(rows), support.split(rows)):
         distance = torch.cdist(queries.double(), points.double())
-        logs.append(log_mean_exp(distance.square_().flatten(0, 1), bandwidth).view(distance.shape[:2]))
+        logs.append(log_mean_exp(distance.square_().flatten(0, 1) / -bandwidth).view(distance.shape[:2]))
     return torch.cat(logs)
 
 # %% ../nbs/05b_theory_paths.ipynb #8451d31c

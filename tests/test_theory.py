@@ -162,12 +162,12 @@ def starts_late(trials, kind, generator, vertices=61):
     return real_connect(trials, kind, generator, vertices)[:, -(vertices // 12) :]
 
 
-def wrong_sign(sums, bandwidth):
-    return real_mean(-sums, bandwidth)
+def wrong_sign(exponents):
+    return real_mean(-exponents)
 
 
-def forgets_bandwidth(sums, bandwidth):
-    return real_mean(sums, 1e6)
+def forgets_bandwidth(exponents):
+    return real_mean(exponents * 1e-6)
 
 
 def opposite_inequality(hits, trials, confidence=0.95):

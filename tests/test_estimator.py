@@ -1,0 +1,162 @@
+"""DensityLabelSpreading in scikit-learn's own checks, and what a user's input may do to it."""
+
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pmlp.estimator import DensityLabelSpreading
+from pmlp.neighbors import knn
+
+
+def expected_failures(estimator):
+    "-1 marks a row without label, so it cannot be a class; scikit-learn's check exempts its own estimators by their names."
+    return {"check_classifiers_classes": "the check's classes include -1"} if estimator.unlabeled == -1 else {}
+
+
+@parametrize_with_checks(
+    [DensityLabelSpreading(), DensityLabelSpreading(unlabeled="?"), DensityLabelSpreading.paper(unlabeled="?"),
+     DensityLabelSpreading(unlabeled="?", density="absolute", path_points=3, confident=0)],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    points, classes = make_blobs(400, centers=3, n_features=5, random_state=0)
+    labels = np.full(400, -1)
+    for name in range(3):
+        labels[np.flatnonzero(classes == name)[:3]] = name
+    return points.astype(np.float32), classes, labels
+
+
+def test_kinds_of_input_agree(blobs):
+    points, _, labels = blobs
+    expected = DensityLabelSpreading().fit(points, labels)
+    names = [f"feature {column}" for column in range(5)]
+    frame = DensityLabelSpreading().fit(pd.DataFrame(points, columns=names), pd.Series(labels))
+    tensor = DensityLabelSpreading().fit(torch.tensor(points), torch.tensor(labels))
+    for other in (frame, tensor):
+        assert np.array_equal(other.label_distributions_, expected.label_distributions_)
+    assert list(frame.feature_names_in_) == names
+
+
+@pytest.mark.parametrize("marker", ["", "?", None, math.nan])
+def test_labels_of_any_kind(blobs, marker):
+    points, _, labels = blobs
+    names = np.array(["ant", "bee", "cat", marker], dtype=object)[labels]
+    model = DensityLabelSpreading(unlabeled=marker).fit(points, names)
+    plain = DensityLabelSpreading().fit(points, labels)
+    assert list(model.classes_) == ["ant", "bee", "cat"]
+    assert np.array_equal(model.transduction_, np.array(["ant", "bee", "cat"])[plain.transduction_])
+
+
+def test_precomputed_neighbours_clone_pickle_relabel(blobs):
+    points, classes, labels = blobs
+    model = DensityLabelSpreading().fit(points, labels)
+    given = clone(model).fit(points, labels, neighbors=knn(torch.tensor(points), 15))
+    assert np.array_equal(given.label_distributions_, model.label_distributions_)
+    model.predict(points[:3])
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(points[:20]), model.predict_proba(points[:20]))
+    other = np.full(400, -1)
+    other[:60] = classes[:60]
+    fresh = DensityLabelSpreading().fit(points, other)
+    assert np.array_equal(model.relabel(other).label_distributions_, fresh.label_distributions_)
+
+
+def test_pipeline_and_grid_search(blobs):
+    points, classes, labels = blobs
+    pipeline = make_pipeline(StandardScaler(), DensityLabelSpreading())
+    assert (pipeline.fit(points, labels).predict(points) == classes).mean() > 0.99
+    search = GridSearchCV(DensityLabelSpreading(), dict(n_neighbors=[5, 15], alpha=[0.9, 0.99]), cv=3)
+    assert search.fit(points, classes).best_score_ > 0.99
+
+
+def test_prediction_of_training_points_is_close_to_their_transduction(blobs):
+    points, _, labels = blobs
+    model = DensityLabelSpreading().fit(points, labels)
+    assert (model.predict(points) == model.transduction_).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(y=np.full(400, -1)), "no label"),
+        (dict(y=np.zeros(399, dtype=int)), "399 labels"),
+        (dict(X=np.full((400, 5), np.nan)), "NaN"),
+        (dict(X=np.zeros((1, 5)), y=[0]), "minimum of 2"),
+        (dict(density="mean"), "density"),
+        (dict(bandwidth=-1), "bandwidth"),
+        (dict(temperature=0), "temperature"),
+        (dict(alpha=1.0), "alpha"),
+        (dict(second_alpha=0), "second_alpha"),
+        (dict(confident=2), "confident"),
+        (dict(similarity="l1"), "similarity"),
+        (dict(reduce="sum"), "reduce"),
+        (dict(support=0), "support"),
+        (dict(n_neighbors=0), "k must"),
+        (dict(balance="equal"), "balance"),
+        (dict(balance=[1, 2]), "balance"),
+        (dict(index="Flut"), "Flut"),
+    ],
+)
+def test_bad_input_is_named(blobs, change, message):
+    points, _, labels = blobs
+    X, y = change.pop("X", points), change.pop("y", labels)
+    model = DensityLabelSpreading(**change)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+    assert not hasattr(model, "label_distributions_")
+
+
+def test_unusual_but_sensible_input(blobs):
+    points, classes, _ = blobs
+    one_class = np.where(classes == 0, 0, -1)
+    assert (DensityLabelSpreading().fit(points, one_class).transduction_ == 0).all()
+    assert np.array_equal(DensityLabelSpreading().fit(points, classes).transduction_, classes)  # all labelled
+    once = np.full(400, -1)
+    once[[np.flatnonzero(classes == name)[0] for name in range(3)]] = range(3)  # each class once
+    assert (DensityLabelSpreading().fit(points, once).transduction_ == classes).mean() > 0.9
+    constant = DensityLabelSpreading().fit(np.ones((30, 2)), [0, 1] + [-1] * 28)
+    assert np.isfinite(constant.label_distributions_).all()
+    with pytest.warns(UserWarning, match="capped"):
+        few = DensityLabelSpreading().fit(points[:5], [0, 1, -1, -1, -1])
+    assert np.allclose(few.label_distributions_.sum(1), 1)
+
+
+def test_infinite_bandwidth_is_plain_spreading(blobs):
+    points, _, labels = blobs
+    plain = DensityLabelSpreading(density=None).fit(points, labels)
+    limit = DensityLabelSpreading(bandwidth=math.inf).fit(points, labels)
+    assert np.array_equal(plain.label_distributions_, limit.label_distributions_)
+    assert np.array_equal(plain.predict_proba(points[:9] + 0.1), limit.predict_proba(points[:9] + 0.1))
+
+
+def test_informed_labels_beat_random_ones_on_digits():
+    points, digits = load_digits(return_X_y=True)
+    random = np.random.default_rng(0)
+    gains = []
+    for _ in range(5):
+        labels = np.full(len(digits), -1)
+        start = [random.choice(np.flatnonzero(digits == digit)) for digit in range(10)]
+        labels[start] = digits[start]
+        model = DensityLabelSpreading(balance=np.ones(10)).fit(points, labels)
+        accuracy = []
+        for chosen in (model.next_to_label(20), random.choice(np.flatnonzero(labels < 0), 20, replace=False)):
+            more = labels.copy()
+            more[chosen] = digits[chosen]
+            accuracy.append((clone(model).fit(points, more).transduction_ == digits).mean())
+        gains.append(accuracy[0] - accuracy[1])
+    assert np.mean(gains) > 2 * np.std(gains) / math.sqrt(len(gains))
