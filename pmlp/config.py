@@ -185,6 +185,7 @@ class RunSettings:
     epoch_steps: Count = 1024  # iterations of what the paper calls an epoch (row 26)
     evaluate_every: Count = 1024  # iterations between evaluations on the test set (row 33)
     evaluation_batch: Count = 512  # test images of one forward pass; does not change the result
+    checkpoint_every: Count = 1024  # iterations between checkpoints, from which a run can be resumed (row 34)
     # which images are labelled, and which serve unlabelled
     split: Text | None = None  # file of a stored split to use again; None = draw one from the seed (row 31)
     balanced_split: bool = True  # equally many labels for each class (row 31; the paper says only "random")
@@ -372,7 +373,7 @@ DATASETS = dict(  # what differs from the defaults; n_labels is the dataset's fi
     fashion_mnist={**OTHER_DATASET, "k": 15, "n_labels": 40},
     digits=dict(
         n_labels=40, encoder="small", k=15, support=None, bandwidth=5.0, threshold=0.95,
-        steps=600, epoch_steps=40, mix_after=40, evaluate_every=100, labeled_batch=32, unlabeled_batch=224,
+        steps=600, epoch_steps=40, mix_after=40, evaluate_every=100, checkpoint_every=100, labeled_batch=32, unlabeled_batch=224,
         buffer_bootstraps=1, buffer_fraction=1.0, learning_rate=0.1, ema_decay=0.99, batchnorm_momentum=0.1,
         weak_pad=1, weak_flip=False, strong_view="affine",
     ),

@@ -38,7 +38,7 @@ CHOICES = dict(
 )
 TEXTS = ["dataset", "split", "device"]
 WHOLE = {  # lowest allowed value; only the seed has a highest
-    1: """n_labels steps epoch_steps evaluate_every evaluation_batch k path_points support buffer_bootstraps
+    1: """n_labels steps epoch_steps evaluate_every evaluation_batch checkpoint_every k path_points support buffer_bootstraps
         threshold_patience labeled_batch unlabeled_batch small_width first_stride projector_size cutout_pixels""".split(),
     0: """seed buffer_rows mix_after threshold_epoch_middle threshold_epoch_late rampdown_epoch supervised_warmup weak_pad
         strong_operations""".split(),
