@@ -110,7 +110,7 @@ class Tally:
         means["correct"] = total["correct"] / total["known"] if total["known"] else None
         return means | {name: total[name] / labelled if labelled else None for name in ("mixed", "moved")}
 
-# %% ../nbs/10d_training.ipynb #4ae89314
+# %% ../nbs/10d_training.ipynb #3bd0a55f
 class Trainer:
     "Trains, evaluates, records and continues one run."
 
@@ -148,6 +148,7 @@ class Trainer:
                 self.estimate(bar)
             if learner.iteration % self.config.evaluate_every == 0 or learner.iteration == steps:
                 bar.set_postfix_str(f"accuracy {self.record()['test_accuracy']:.2%}")
+                tqdm.write(f"iteration {learner.iteration:,}: {bar.postfix}")
             if learner.iteration % self.config.checkpoint_every == 0 or learner.iteration == steps:
                 self.seconds = perf_counter() - start
                 self.save()
