@@ -345,17 +345,19 @@ def paint_boxes(images, boxes):
     inside = inside.to(torch.uint8)
     return images.mul_(1 - inside).add_(GRAY * inside)
 
-# %% ../nbs/07_augment.ipynb #d1c00a43
+# %% ../nbs/07_augment.ipynb #226812b1
 def channel_statistics(
     images: Tensor,  # uint8 [N, C, H, W]
 ) -> tuple[Tensor, Tensor]:  # mean and standard deviation [C], in [0, 1]
     "Mean and standard deviation of each channel."
-    count = images[:, 0].numel()
-    total = images.sum((0, 2, 3), dtype=torch.int64).cpu().double()
-    squares = sum(part.int().square_().sum((0, 2, 3)) for part in images.split(4096)).cpu().double()
-    mean = total / count
-    deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
-    return (mean / 255).float(), (deviation / 255).float()
+    channels = images.shape[1]
+    offsets = 256 * torch.arange(channels, device=images.device)[:, None, None]
+    histogram = sum(torch.bincount((part + offsets).flatten(), minlength=256 * channels) for part in images.split(2048))
+    histogram, levels = histogram.view(channels, 256).cpu().double(), torch.arange(256) / 255
+    count = histogram.sum(1)
+    mean = (histogram * levels).sum(1) / count
+    deviation = ((histogram * (levels - mean[:, None]).square()).sum(1) / count).sqrt()
+    return mean.float(), deviation.float()
 
 
 def normalize(
