@@ -46,7 +46,7 @@ class Images(NamedTuple):
         "The same dataset on a device."
         return Images(*(part.to(device) if isinstance(part, Tensor) else part for part in self))
 
-# %% ../nbs/06_data.ipynb #4f3b01cc
+# %% ../nbs/06_data.ipynb #b8701a4a
 def image_tensor(
     array: np.ndarray,  # whole numbers from 0 to 255: [N, H, W], [N, H, W, C] or [N, C, H, W]; 1 or 3 channels
     name: str,  # what messages call it
@@ -61,7 +61,7 @@ def image_tensor(
         raise ValueError(f"{name} has the shape {list(given.shape)}: give [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels.")
     whole = array.dtype == np.uint8 or array.dtype.kind in "iu" and 0 <= array.min() <= array.max() <= 255
     if not whole:
-        raise ValueError(f"{name} must hold whole numbers from 0 to 255: (255 * x).round().astype('uint8') makes them from 0 to 1.")
+        raise ValueError(f"{name} must hold whole numbers from 0 to 255: (255 * x).round().astype('uint8') turns 0 to 1 into them.")
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.uint8))
 
 
@@ -78,7 +78,7 @@ def label_tensor(
         raise ValueError(f"{name} holds {array.min()}: classes count from 0, and images without a label go to x_unlabeled.")
     return torch.from_numpy(array.reshape(count).astype(np.int64))
 
-# %% ../nbs/06_data.ipynb #08c31edb
+# %% ../nbs/06_data.ipynb #ce2b2fde
 def images_from_arrays(
     arrays: dict,  # x_train, y_train, x_test, y_test and perhaps x_unlabeled, classes
     source: str,  # where they come from, for messages
@@ -96,10 +96,11 @@ def images_from_arrays(
         if images is not None and images.shape[1:] != train.shape[1:]:
             raise ValueError(f"{key} of {source} holds {shape_text(images)} images, but x_train {shape_text(train)}: make them alike.")
     count = 1 + int(max(train_labels.max(), test_labels.max()))
+    seen = train_labels.unique().tolist()
+    if len(seen) < count:
+        absent = next(label for label, found in enumerate([*seen, -1]) if label != found)
+        raise ValueError(f"{source} has no training image of class {absent}: number the classes from 0 without gaps.")
     classes = tuple(str(name) for name in arrays.get("classes", range(count)))
-    absent = sorted(set(range(max(count, len(classes)))) - set(train_labels.tolist()))
-    if absent:
-        raise ValueError(f"{source} has no training image of class {absent[0]}: number the classes from 0 without gaps.")
     if len(classes) != count:
         raise ValueError(f"{source} names {len(classes)} classes, but its labels go from 0 to {count - 1}: name each class once.")
     return Images(train, train_labels, test, test_labels, unlabeled, classes)
