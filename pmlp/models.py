@@ -69,7 +69,7 @@ class WideResNet(nn.Module):
     def forward(self, images):
         return self.activation(self.norm(self.blocks(self.stem(images)))).mean((2, 3))
 
-# %% ../nbs/08_models.ipynb #7df6b614
+# %% ../nbs/08_models.ipynb #ba213630
 class SmallNet(nn.Module):
     "Images [B, C, H, W] to features [B, 4w]."
 
@@ -79,18 +79,18 @@ class SmallNet(nn.Module):
         channels: int,  # of the images: 1 or 3
     ):
         super().__init__()
-        sizes = [channels] + [config.small_width * 2**stage for stage in range(3)]
+        sizes = [channels] + [config.small_width * factor for factor in (1, 2, 4, 4)]
         layers = []
-        for stage in range(3):
+        for stage in range(4):
             stride = config.first_stride if stage == 0 else 1
             layers += [nn.Conv2d(sizes[stage], sizes[stage + 1], 3, stride, padding=1, bias=False)]
-            layers += [nn.MaxPool2d(2, ceil_mode=True)] if stage == 1 else []
+            layers += [nn.MaxPool2d(2, ceil_mode=True)] if stage in (1, 2) else []
             layers += [nn.BatchNorm2d(sizes[stage + 1], momentum=config.batchnorm_momentum), nn.LeakyReLU(config.leaky_slope)]
         self.layers = nn.Sequential(*layers)
         self.features = sizes[-1]
 
     def forward(self, images):
-        return self.layers(images).mean((2, 3))
+        return self.layers(images).amax((2, 3))
 
 # %% ../nbs/08_models.ipynb #50bbac4b
 def build_encoder(

@@ -6,7 +6,7 @@
 __all__ = ['FIRST', 'SECOND', 'WEAK', 'STRONG', 'BOOTSTRAPS', 'choose_device', 'Batch', 'Views', 'learning_rate',
            'build_optimizer', 'Losses', 'batch_losses', 'Step', 'Learner']
 
-# %% ../nbs/10c_step.ipynb #599b9eaa
+# %% ../nbs/10c_step.ipynb #472635d9
 import math
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from .augment import apply_strong, apply_weak, channel_statistics, draw_strong, draw_weak, normalize, view_generator
+from .batches import Batches
 from .config import Config
-from .data import Batches, Images
+from .data import Images
 from .labeller import PseudoLabeller, PseudoLabels, rampdown_weight
 from .losses import contrastive_loss, relations, supervised_loss, unsupervised_loss
 from .models import Network, build_encoder, ema

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['run_data', 'Predictions', 'predict', 'accuracy', 'Tally', 'Trainer', 'duration', 'run_params', 'train', 'main']
 
-# %% ../nbs/10d_training.ipynb #91114186
+# %% ../nbs/10d_training.ipynb #871b6eb2
 import argparse
 import json
 import math
@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .augment import normalize
+from .batches import draw_split, load_split, save_split
 from .config import Config, _write_atomically, repo_root, run_folder
-from .data import Images, draw_split, load, load_split, save_split
+from .data import Images, load
 from .labeller import graph_density_ratio
 from .records import Records, check_output, load_checkpoint, progress, read_history, same_run, save_checkpoint
 from .step import Learner, Step, Views, choose_device, learning_rate
