@@ -351,12 +351,12 @@ def run_train_notebook(folder, *arguments):
 
 
 def test_the_training_notebook_takes_any_setting(tmp_path):
-    done = run_train_notebook(tmp_path, "-p", "dataset", "cifar10", "-p", "n_labels", "40", "-p", "bandwidth", "inf",
-                              "-p", "support", "None", "-p", "steps", "20", "-p", "overrides", '{"alpha": 0.9}')
+    done = run_train_notebook(tmp_path, "-p", "dataset", "digits", "-p", "n_labels", "20", "-p", "bandwidth", "inf",
+                              "-p", "support", "None", "-p", "steps", "12", "-p", "overrides", '{"alpha": 0.9}')
     assert done.returncode == 0, done.stderr
     assert "Unable to parse" not in done.stderr
     (folder,) = (tmp_path / "outputs").iterdir()
-    expected = preset("cifar10", 40).replace(bandwidth=math.inf, support=None, steps=20, alpha=0.9)
+    expected = preset("digits", 20).replace(bandwidth=math.inf, support=None, steps=12, alpha=0.9)
     assert Config.load(folder / "config.json") == expected
 
 
