@@ -158,7 +158,7 @@ def batch_losses(
             contrastive = contrastive * pseudo.mask.any()
     return Losses(supervised, unsupervised, contrastive)
 
-# %% ../nbs/10c_step.ipynb #a6a349e8
+# %% ../nbs/10c_step.ipynb #8b16a045
 class Step(NamedTuple):
     "What a step reports."
     losses: Losses  # detached
@@ -180,8 +180,11 @@ class Learner:
         device = views.images.device
         with torch.random.fork_rng():  # the caller's random numbers stay as they are
             torch.manual_seed(config.seed)
-            encoder = build_encoder(config, views.shape[0]) if encoder is None else encoder.cpu()
-            network = Network(encoder, views.shape, classes, projector_size=config.projector_size, leaky_slope=config.leaky_slope)
+            if encoder is None:
+                encoder = build_encoder(config, views.shape[0])
+                if getattr(encoder, "whitening", None) is not None:
+                    encoder.whitening.fit(normalize(views.images[:5000].cpu(), views.mean, views.std))
+            network = Network(encoder.cpu(), views.shape, classes, projector_size=config.projector_size, leaky_slope=config.leaky_slope)
         self.config, self.views, self.classes, self.clock = config, views, classes, Clock(device)
         self.network = network.to(device).train()
         self.average = ema(self.network, config.ema_decay).eval()

@@ -28,7 +28,7 @@ METHODS = ["pmlp", "authors", "lassl", "fixmatch", "supervised"]
 
 SWITCHES = """balanced_split labeled_in_unlabeled drop_test_duplicates svhn_extra count_self exclude_ends propagation
     buffer_reset alignment alignment_reset hard_labels adaptive_threshold threshold_overshoot threshold_restart rampdown
-    nesterov batchnorm_decay weak_last_offset weak_flip""".split()
+    nesterov batchnorm_decay whitening weak_last_offset weak_flip""".split()
 CHOICES = dict(
     method=METHODS, similarity=["first_order", "cosine", "euclidean"], density=["absolute", "relative"],
     edges=["all", "low_to_high"], reduce=["avg", "min", "max", "median"], balance=["labels"],
