@@ -87,7 +87,7 @@ def show_mistakes(
     fig.tight_layout()
     return fig
 
-# %% ../nbs/10e_figures.ipynb #c3ac9656
+# %% ../nbs/10e_figures.ipynb #4223b055
 def principal_plane(
     points: Tensor,  # [N, d]
 ) -> Tensor:  # [N, 2]
@@ -99,7 +99,7 @@ def principal_plane(
 
 
 def most_mixed(ids, labels):
-    "The point among whose neighbours the own class is rarest, but present."
+    "The point whose neighbours are closest to half and half between its own class and others."
     own = (labels[ids] == labels[:, None]).float().mean(1)
     return int(torch.where(own > 0, (own - 0.5).abs(), 1.0).argmin())
 
