@@ -185,6 +185,7 @@ class RunSettings:
     epoch_steps: Count = 1024  # iterations of what the paper calls an epoch (row 26)
     evaluate_every: Count = 1024  # iterations between evaluations on the test set (row 33)
     evaluation_batch: Count = 512  # test images of one forward pass; does not change the result
+    checkpoint_every: Count = 1024  # iterations between checkpoints, from which a run can be resumed (row 34)
     # which images are labelled, and which serve unlabelled
     split: Text | None = None  # file of a stored split to use again; None = draw one from the seed (row 31)
     balanced_split: bool = True  # equally many labels for each class (row 31; the paper says only "random")
@@ -283,6 +284,7 @@ class NetworkSettings:
     # encoder and projector
     encoder: Literal["small", "wrn_28_2", "wrn_28_8", "wrn_var_37_2"] = "wrn_28_2"  # (row 28)
     small_width: Count = 16  # channels of the first stage of "small"; the others have theirs in their name
+    whitening: bool = False  # "small" begins with fixed filters that whiten 3×3 patches: pays on photographs
     first_stride: Count = 1  # stride of the first stage: 2 on 96×96 images (row 28)
     leaky_slope: Share = 0.1  # LeakyReLU in encoder and projector (rows 2, 28)
     batchnorm_momentum: PositiveShare = 0.001  # for long runs; short ones need about 0.1 (row 28)
@@ -371,10 +373,10 @@ DATASETS = dict(  # what differs from the defaults; n_labels is the dataset's fi
     ),
     fashion_mnist={**OTHER_DATASET, "k": 15, "n_labels": 40},
     digits=dict(
-        n_labels=40, encoder="small", k=15, support=None, bandwidth=5.0, threshold=0.95,
-        steps=600, epoch_steps=40, mix_after=40, evaluate_every=100, labeled_batch=32, unlabeled_batch=224,
+        n_labels=40, encoder="small", small_width=24, k=15, support=None, bandwidth=5.0, threshold=0.95,
+        steps=600, epoch_steps=40, mix_after=40, evaluate_every=100, checkpoint_every=100, labeled_batch=32, unlabeled_batch=224,
         buffer_bootstraps=1, buffer_fraction=1.0, learning_rate=0.1, ema_decay=0.99, batchnorm_momentum=0.1,
-        weak_pad=1, weak_flip=False, strong_view="affine",
+        weak_pad=1, weak_flip=False, strong_view="affine", cutout=0.25,
     ),
 )
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIMILARITIES', 'log_similarity', 'check_similarity', 'Measure', 'measure', 'affinity', 'normalized',
-           'conjugate_gradients', 'reached', 'solve', 'check_sources', 'class_prior', 'propagate', 'neighbor_graph',
-           'listed_neighbors', 'label_propagation']
+           'conjugate_gradients', 'reached', 'solve', 'check_sources', 'class_prior', 'with_entry_regularizer',
+           'propagate', 'neighbor_graph', 'listed_neighbors', 'label_propagation']
 
 # %% ../nbs/03_propagation.ipynb #86be332b
 import math
@@ -222,6 +222,12 @@ def class_prior(balance, sources):
         raise ValueError(f"balance must hold {sources.shape[1]} finite class masses, not negative and not all zero.")
     return prior
 
+# %% ../nbs/03_propagation.ipynb #263a876d
+def with_entry_regularizer(matrix, labels, alpha, size):
+    "Turn (I - alpha S)^-1 Y into (I - alpha S + size in every entry)^-1 Y."
+    ones = solve(matrix, torch.ones_like(labels[:, :1]), alpha)
+    return (labels - ones * (size * labels.sum(0) / (1 + size * ones.sum()))).clamp_min_(0)
+
 # %% ../nbs/03_propagation.ipynb #39c21ee7
 @torch.no_grad()
 def propagate(
@@ -231,6 +237,7 @@ def propagate(
     alpha: float = 0.8,  # share of a label that comes from the neighbours, between 0 and 1
     iterate: int | None = None,  # Eq. 5 as written, this many times; None: its limit
     balance: str | Tensor | None = None,  # wanted class masses: "labels" (those of the sources), a vector, or None
+    entry_regularizer: float = 0.0,  # added to every entry of I - alpha S, as the authors' code does with 1e-7
 ) -> Tensor:  # label distributions [N, C], rows sum to one, float32
     "Propagate the sources' labels over a graph."
     if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
@@ -245,6 +252,8 @@ def propagate(
         raise ValueError(f"alpha must lie between 0 and 1, both excluded, not {alpha!r}.")
     if iterate is not None and (not isinstance(iterate, int) or isinstance(iterate, bool) or iterate < 1):
         raise ValueError(f"iterate must be None or a whole number of at least 1, not {iterate!r}.")
+    if not 0 <= entry_regularizer < math.inf or (entry_regularizer and iterate):
+        raise ValueError(f"entry_regularizer must be finite, not negative, and 0 together with iterate, not {entry_regularizer!r}.")
     prior = class_prior(balance, sources)
     matrix = normalized(weights)
     probe = torch.linspace(0, 1, len(weights), device=weights.device, dtype=torch.float64)
@@ -254,6 +263,8 @@ def propagate(
         raise ValueError("weights must be symmetric: use weights + weights.T.")
     if iterate is None:
         labels = solve(matrix, sources, alpha)
+        if entry_regularizer > 0:
+            labels = with_entry_regularizer(matrix, labels, alpha, entry_regularizer)
     else:
         labels = sources
         for _ in range(iterate):
@@ -313,6 +324,7 @@ def label_propagation(
     temperature: float = 0.2,  # T of "first_order"
     alpha: float = 0.8,  # share of a label that comes from the neighbours
     balance: str | Tensor | None = None,  # wanted class masses: "labels", a vector, or None
+    entry_regularizer: float = 0.0,  # added to every entry of I - alpha S, as the authors' code does with 1e-7
     known: Tensor | None = None,  # all squared distances [N, N], if they were computed before
 ) -> Tensor:  # label distributions [N, C], rows sum to one
     "Density-aware label propagation (PMLP): Algorithm 1, lines 1 to 6."
@@ -336,4 +348,4 @@ def label_propagation(
             bandwidth=bandwidth, reduce=reduce, kind=density, exclude_ends=exclude_ends, log=True, known=known, lists=lists,
         ).view(neighbors.ids.shape)
     weights = affinity(points, neighbors, similarity=similarity, temperature=temperature, log_density=log_density)
-    return propagate(weights, checked, alpha=alpha, balance=balance)
+    return propagate(weights, checked, alpha=alpha, balance=balance, entry_regularizer=entry_regularizer)

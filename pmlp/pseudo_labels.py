@@ -65,11 +65,23 @@ class DistributionAlignment:
         "Back to the uniform mean."
         self.mean = torch.full_like(self.mean, 1 / len(self.mean))
 
+    def state_dict(self):
+        "What a checkpoint stores."
+        return {"mean": self.mean}
+
+    def load_state_dict(self, state):
+        "Continue from a stored mean."
+        self.mean = state["mean"].to(self.mean)
+
 # %% ../nbs/03b_pseudo_labels.ipynb #6c307623
 class Buffer:
-    "Features and predictions of the previous iteration."
+    "Features and predictions of the previous iteration, or of the newest rows."
 
-    def __init__(self):
+    def __init__(
+        self,
+        rows: int | None = None,  # newest rows to keep; None: those of one update
+    ):
+        self.rows = rows
         self.clear()
 
     def __len__(self):
@@ -84,10 +96,20 @@ class Buffer:
         features: Tensor,  # [B, d]
         predictions: Tensor,  # class probabilities [B, C]
     ):
-        "Keep these rows instead of the old ones."
+        "Put these rows before the old ones and keep the first."
         if len(features) != len(predictions):
             raise ValueError(f"predictions has {len(predictions)} rows and features {len(features)}: they must agree.")
-        self.features, self.predictions = features.detach().clone(), predictions.detach().clone()
+        if self.rows is not None and len(self):
+            features, predictions = torch.cat([features, self.features]), torch.cat([predictions, self.predictions])
+        self.features, self.predictions = features[: self.rows].detach().clone(), predictions[: self.rows].detach().clone()
+
+    def state_dict(self):
+        "What a checkpoint stores."
+        return {"features": self.features, "predictions": self.predictions}
+
+    def load_state_dict(self, state):
+        "Continue from stored rows."
+        self.features, self.predictions = state["features"], state["predictions"]
 
 # %% ../nbs/03b_pseudo_labels.ipynb #1e030b3c
 @torch.no_grad()

@@ -28,7 +28,7 @@ METHODS = ["pmlp", "authors", "lassl", "fixmatch", "supervised"]
 
 SWITCHES = """balanced_split labeled_in_unlabeled drop_test_duplicates svhn_extra count_self exclude_ends propagation
     buffer_reset alignment alignment_reset hard_labels adaptive_threshold threshold_overshoot threshold_restart rampdown
-    nesterov batchnorm_decay weak_last_offset weak_flip""".split()
+    nesterov batchnorm_decay whitening weak_last_offset weak_flip""".split()
 CHOICES = dict(
     method=METHODS, similarity=["first_order", "cosine", "euclidean"], density=["absolute", "relative"],
     edges=["all", "low_to_high"], reduce=["avg", "min", "max", "median"], balance=["labels"],
@@ -38,7 +38,7 @@ CHOICES = dict(
 )
 TEXTS = ["dataset", "split", "device"]
 WHOLE = {  # lowest allowed value; only the seed has a highest
-    1: """n_labels steps epoch_steps evaluate_every evaluation_batch k path_points support buffer_bootstraps
+    1: """n_labels steps epoch_steps evaluate_every evaluation_batch checkpoint_every k path_points support buffer_bootstraps
         threshold_patience labeled_batch unlabeled_batch small_width first_stride projector_size cutout_pixels""".split(),
     0: """seed buffer_rows mix_after threshold_epoch_middle threshold_epoch_late rampdown_epoch supervised_warmup weak_pad
         strong_operations""".split(),
@@ -351,12 +351,12 @@ def run_train_notebook(folder, *arguments):
 
 
 def test_the_training_notebook_takes_any_setting(tmp_path):
-    done = run_train_notebook(tmp_path, "-p", "dataset", "cifar10", "-p", "n_labels", "40", "-p", "bandwidth", "inf",
-                              "-p", "support", "None", "-p", "steps", "20", "-p", "overrides", '{"alpha": 0.9}')
+    done = run_train_notebook(tmp_path, "-p", "dataset", "digits", "-p", "n_labels", "20", "-p", "bandwidth", "inf",
+                              "-p", "support", "None", "-p", "steps", "12", "-p", "overrides", '{"alpha": 0.9}')
     assert done.returncode == 0, done.stderr
     assert "Unable to parse" not in done.stderr
     (folder,) = (tmp_path / "outputs").iterdir()
-    expected = preset("cifar10", 40).replace(bandwidth=math.inf, support=None, steps=20, alpha=0.9)
+    expected = preset("digits", 20).replace(bandwidth=math.inf, support=None, steps=12, alpha=0.9)
     assert Config.load(folder / "config.json") == expected
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pmlp.augment import apply_strong, apply_weak, channel_statistics, draw_strong, draw_weak, normalize, view_generator
 from pmlp.density import path_density
 from pmlp.neighbors import knn
 from pmlp.propagation import label_propagation
@@ -52,3 +53,17 @@ def test_buffer(points):
         moved = [tensor.to(device) for tensor in (points[:60], labels, points[60:500])]
         results.append(buffered_propagation(*moved, buffer, generator=draws).cpu())
     torch.testing.assert_close(*results, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["randaugment", "affine"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_views(kind, channels):
+    images = torch.randint(0, 256, (448, channels, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    weak = draw_weak(448, 32, generator=view_generator(0, 0, 0))
+    assert torch.equal(apply_weak(images.cuda(), weak).cpu(), apply_weak(images, weak))
+    strong = draw_strong(448, 32, kind=kind, operations=1, generator=view_generator(0, 0, 1))
+    limit = 1 if kind == "randaugment" else 3  # a level of the affine map, times 1.5 in the contrast, and its mean and rounding
+    assert (apply_strong(images.cuda(), strong).cpu().int() - apply_strong(images, strong).int()).abs().max() <= limit
+    statistics = channel_statistics(images.cuda())
+    assert all(torch.equal(found, expected) for found, expected in zip(statistics, channel_statistics(images)))
+    torch.testing.assert_close(normalize(images.cuda(), *statistics).cpu(), normalize(images, *statistics))
