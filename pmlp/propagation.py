@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIMILARITIES', 'log_similarity', 'check_similarity', 'Measure', 'measure', 'affinity', 'normalized',
-           'conjugate_gradients', 'reached', 'solve', 'check_sources', 'class_prior', 'with_entry_regularizer',
-           'propagate', 'neighbor_graph', 'listed_neighbors', 'label_propagation']
+           'conjugate_gradients', 'reached', 'submatrix', 'solve', 'check_sources', 'class_prior',
+           'with_entry_regularizer', 'propagate', 'neighbor_graph', 'listed_neighbors', 'label_propagation']
 
 # %% ../nbs/03_propagation.ipynb #86be332b
 import math
@@ -145,7 +145,7 @@ def conjugate_gradients(
         residual.addcmul_(step, image, value=-1)
         previous, squared = squared, vecdot(residual, residual, dim=0)
         bound = squared.max().sqrt().item() / (1 - alpha)
-        if bound <= 1e-5 * size and (bound <= 1e-13 * size or bound <= 1e-5 * solution.sum(1).min().item()):
+        if bound <= 1e-5 * size and (bound <= 1e-11 * size or bound <= 1e-5 * solution.sum(1).min().item()):
             break
         direction = torch.addcmul(residual, squared / previous.clamp_min(tiny), direction)
     return solution, bound
@@ -164,6 +164,20 @@ def reached(
         found = wider
 
 
+def submatrix(
+    matrix: Tensor,  # [N, N], sparse CSR
+    kept: Tensor,  # which rows and columns [N] bool
+) -> Tensor:  # [M, M], sparse CSR
+    "Some rows of a matrix, and the same columns."
+    columns = matrix.col_indices().long()
+    rows = torch.repeat_interleave(torch.arange(len(matrix), device=kept.device), matrix.crow_indices().diff())
+    inside = kept[rows] & kept[columns]
+    place = kept.cumsum(0) - 1
+    count = int(kept.sum())
+    starts = torch.searchsorted(place[rows[inside]], torch.arange(count + 1, device=kept.device))
+    return sparse_csr(starts.int(), place[columns[inside]].int(), matrix.values()[inside], (count, count))
+
+
 def solve(
     matrix: Tensor,  # S [N, N], sparse CSR, float64, symmetric, eigenvalues in [-1, 1]
     sources: Tensor,  # Y [N, C], float64, not negative
@@ -174,22 +188,21 @@ def solve(
     spread = matrix * alpha
     solution, bound = conjugate_gradients(spread, sources, alpha, max_iterations)
     light = solution.sum(1) < 1e5 * bound
-    if not light.any():
-        return solution.clamp_min_(0)
-    connected = reached(matrix, sources)
-    if not (light & connected).any():
-        return torch.where(connected[:, None], solution.clamp_min_(0), 0)
-    solution = sources
-    for _ in range(max_iterations // 10):
-        before = solution.sum(1)
-        for _ in range(10):
-            previous, solution = solution, spread @ solution + sources
-        change = (solution - previous).sum(1)
-        if (change <= 1e-5 * (1 - alpha) * before)[connected].all() and (before > 0)[connected].all():
-            return solution
-    warnings.warn(f"propagation stopped after {max_iterations} iterations with points that their labels have not reached, or only just: "
-                  "choose an alpha further below 1, or more neighbours.", stacklevel=4)
-    return solution
+    if light.any():
+        connected = reached(matrix, sources)
+        solution[~connected] = 0
+        light &= connected
+    while light.any():  # what reaches the light rows from the others is the source of a smaller problem
+        inflow = spread @ torch.where(light[:, None], 0, solution.clamp_min(0)) + sources
+        inner, bound = conjugate_gradients(submatrix(spread, light), inflow[light], alpha, max_iterations)
+        solution[light] = inner
+        still = inner.sum(1) < 1e5 * bound
+        if still.all():
+            warnings.warn(f"propagation stopped with {len(still)} points that their labels only just reach: choose an alpha further below 1, "
+                          "or more neighbours.", stacklevel=4)
+            break
+        light = light.masked_scatter(light, still)
+    return solution.clamp_min_(0)
 
 # %% ../nbs/03_propagation.ipynb #f6a9516b
 def check_sources(

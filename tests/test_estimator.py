@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from pmlp import estimator
 from pmlp.estimator import DensityLabelSpreading
 from pmlp.neighbors import knn
 
@@ -74,6 +75,16 @@ def test_precomputed_neighbours_clone_pickle_relabel(blobs):
     other[:60] = classes[:60]
     fresh = DensityLabelSpreading().fit(points, other)
     assert np.array_equal(model.relabel(other).label_distributions_, fresh.label_distributions_)
+
+
+def test_the_order_in_memory_changes_nothing(blobs, monkeypatch):
+    points, _, labels = blobs
+    plain = DensityLabelSpreading().fit(points, labels)
+    monkeypatch.setattr(estimator, "cache_friendly_order", lambda points: torch.arange(len(points)).flip(0))
+    other = DensityLabelSpreading().fit(points, labels)
+    assert np.allclose(other.label_distributions_, plain.label_distributions_, atol=1e-5)
+    assert np.allclose(other.predict_proba(points[:9] + 0.1), plain.predict_proba(points[:9] + 0.1), atol=1e-5)
+    assert set(other.next_to_label(5)) == set(plain.next_to_label(5))
 
 
 def test_pipeline_and_grid_search(blobs):
