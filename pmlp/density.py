@@ -54,7 +54,7 @@ def path_logs(
         logs[weak] = everything + (len(points) / count[weak]).log().float()
     return logs + bend(points, pairs, fractions, bandwidth)
 
-
+# %% ../nbs/02_density.ipynb #d2a00001
 def bend(points, pairs, fractions, bandwidth):
     "The term t(1-t)|a - b|²/h of each pair and point on the line [E, K]."
     parts = [(embedding(a, points) - embedding(b, points)).square_().sum(1) for a, b in zip(*(end.split(2**16) for end in pairs.T))]

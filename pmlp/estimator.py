@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['automatic_index', 'recall', 'cache_friendly_order', 'typical_sqdist', 'Graph', 'stage', 'build_graph',
            'confident_sources', 'spread', 'query_logs', 'votes', 'leave_one_out', 'most_informative', 'SpreadingBase',
-           'DensityLabelSpreading']
+           'SpreadingClassifier', 'DensityLabelSpreading']
 
 # %% ../nbs/04_estimator.ipynb #e1a00003
 import math
@@ -26,7 +26,7 @@ from torch.nn.functional import normalize as unit_length, one_hot
 from .density import check_path, path_density, reduce_logs
 from .kernels import log_mean_exp
 from .lists import list_length, lists_pay, neighbor_lists
-from .neighbors import Neighbors, capped, check_points, knn, product_search, rank, searcher
+from .neighbors import Neighbors, capped, check_points, product_search, rank, searcher
 from .propagation import affinity, check_similarity, listed_neighbors, log_similarity, normalized, propagate, solve
 
 # %% ../nbs/04_estimator.ipynb #e1a00006
@@ -377,8 +377,8 @@ class SpreadingBase(ClassifierMixin, BaseEstimator):
             self.graph_ = self.graph_._replace(find=searcher(points - points.mean(0), index))
 
 # %% ../nbs/04_estimator.ipynb #e1a0001e
-class DensityLabelSpreading(SpreadingBase):
-    "Density-aware label spreading: scikit-learn's semi-supervised convention, for millions of rows."
+class SpreadingClassifier(SpreadingBase):
+    "From labels to labels: fit, relabel, predict."
 
     def fit(
         self,
@@ -458,13 +458,19 @@ class DensityLabelSpreading(SpreadingBase):
         shares = self.predict_proba(X)
         return self.classes_[shares.argmax(1)]
 
+# %% ../nbs/04_estimator.ipynb #e1a00034
+class DensityLabelSpreading(SpreadingClassifier):
+    "Density-aware label spreading: scikit-learn's semi-supervised convention, for millions of rows."
+
     def choose(self, X, y, **grid):
         "A copy with the values of the grid that predict left-out labels best; `choices_` holds the table."
         import pandas as pd
 
         points = self._points(X, reset=True)
         classes, codes = self._codes(y, len(points))
-        labeled = torch.from_numpy(np.flatnonzero(codes >= 0))
+        codes = torch.from_numpy(codes).to(points.device)
+        labeled = (codes >= 0).nonzero().squeeze(1)
+        labels = codes[labeled]
         rows, graphs = [], {}
         for values in product(*grid.values()):
             values = dict(zip(grid, values))
@@ -473,10 +479,10 @@ class DensityLabelSpreading(SpreadingBase):
             key = tuple(value for name, value in values.items() if name != "alpha")
             if key not in graphs:
                 graphs[key] = trial._build(points)
-            right, likelihood = leave_one_out(graphs[key].weights, labeled.to(points.device), torch.from_numpy(codes)[labeled].to(points.device), trial.alpha)
+            right, likelihood = leave_one_out(graphs[key].weights, labeled, labels, trial.alpha)
             rows.append(values | dict(accuracy=right, log_probability=likelihood))
         table = pd.DataFrame(rows).sort_values(["accuracy", "log_probability"], ascending=False, ignore_index=True)
-        best = type(self)(**self.get_params() | {name: rows_value for name, rows_value in table.iloc[0].items() if name in grid})
+        best = type(self)(**self.get_params() | {name: table[name].tolist()[0] for name in grid})
         best.choices_ = table
         return best
 
