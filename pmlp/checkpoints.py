@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FORMAT', 'DIGEST', 'CHECKPOINT_FILES', 'save_checkpoint', 'sync_folder', 'load_checkpoint', 'Checkpoints',
-           'state_bytes', 'check_room', 'Stopped', 'noted_signals']
+           'state_bytes', 'on_device', 'check_room', 'Stopped', 'noted_signals']
 
 # %% ../nbs/10b_checkpoints.ipynb #354c810c
 import hashlib
@@ -118,7 +118,7 @@ class Checkpoints:
         if problems:
             raise ValueError(" ".join(problems) + " No other checkpoint is there: start again in a new folder.")
 
-# %% ../nbs/10b_checkpoints.ipynb #57abe4b2
+# %% ../nbs/10b_checkpoints.ipynb #584472b8
 def state_bytes(
     state,  # tensors in dictionaries, lists and tuples
 ) -> int:
@@ -129,6 +129,18 @@ def state_bytes(
     return sum(map(state_bytes, parts))
 
 
+def on_device(
+    state,  # tensors in dictionaries, lists and tuples
+    device: torch.device,
+):
+    "The state with its tensors on a device."
+    if isinstance(state, Tensor):
+        return state.to(device)
+    if isinstance(state, dict):
+        return {name: on_device(part, device) for name, part in state.items()}
+    return type(state)(on_device(part, device) for part in state) if isinstance(state, (list, tuple)) else state
+
+# %% ../nbs/10b_checkpoints.ipynb #986d0270
 def check_room(
     folder: Path,  # the run's folder, which need not exist
     size: int,  # bytes of one checkpoint
@@ -142,7 +154,7 @@ def check_room(
         raise ValueError(f"output={str(folder)!r} has {free / 2**20:,.0f} MB free, but checkpoints need {needed / 2**20:,.0f} MB: "
                          "free some, or give another folder.")
 
-# %% ../nbs/10b_checkpoints.ipynb #50de7530
+# %% ../nbs/10b_checkpoints.ipynb #aa4c5168
 class Stopped(KeyboardInterrupt):
     "A run was stored and ended by a signal, whose number is the second argument."
 

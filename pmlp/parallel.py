@@ -4,10 +4,13 @@
 
 # %% auto #0
 __all__ = ['LOST', 'rank', 'world', 'local_rank', 'processes', 'shard', 'places', 'gather', 'share', 'from_first', 'total',
-           'first_goes_first', 'distribute', 'average_norms']
+           'first_goes_first', 'distribute', 'average_norms', 'launch']
 
-# %% ../nbs/08b_parallel.ipynb #466d4e9b
+# %% ../nbs/08b_parallel.ipynb #8e5814a4
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
@@ -178,3 +181,22 @@ def average_norms(
     dist.all_reduce(flat)
     for part, mean in zip(statistics, (flat / world()).split([len(part) for part in statistics])):
         part.copy_(mean)
+
+# %% ../nbs/08b_parallel.ipynb #e17bb139
+def launch(
+    command: list[str],  # a module and its arguments
+    count: int,  # processes
+):
+    "Run a module in several processes of this machine, with live output; a failure is an error."
+    starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m", *command]
+    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // count)), **os.environ}
+    with subprocess.Popen(starter, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as job:
+        while True:
+            try:
+                for line in job.stdout:
+                    print(line, end="", flush=True)
+                break
+            except KeyboardInterrupt:
+                job.send_signal(signal.SIGTERM)
+    if job.returncode:
+        raise RuntimeError(f"the job of {count} processes ended with code {job.returncode}: its last lines above say why, and resume=True continues it.")

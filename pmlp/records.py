@@ -108,7 +108,7 @@ class Records:
             if size > (file.stat().st_size if file.exists() else 0):
                 raise ValueError(f"{file.name} has lost lines that the checkpoint counts: put it back, or start again in a new folder.")
         for file, size in zip(self.files, position):
-            if file.exists():
+            if file.exists() and file.stat().st_size > size:
                 os.truncate(file, size)
 
     def close(self):
