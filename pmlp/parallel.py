@@ -6,11 +6,12 @@
 __all__ = ['LOST', 'rank', 'world', 'local_rank', 'join_processes', 'shard', 'places', 'gather', 'share', 'from_first', 'total',
            'first_goes_first', 'distribute', 'average_norms', 'launch']
 
-# %% ../nbs/08b_parallel.ipynb #8e5814a4
+# %% ../nbs/08b_parallel.ipynb #c03b59bf
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
@@ -153,10 +154,9 @@ def first_goes_first():
         if world() > 1 and rank() == 0:
             dist.barrier()
 
-# %% ../nbs/08b_parallel.ipynb #414be5ab
+# %% ../nbs/08b_parallel.ipynb #b0f30768
 def distribute(
     network: nn.Module,  # on its device; its batch norms change on a GPU
-    unused: bool = False,  # some parameters may have no gradient in a step
 ) -> nn.Module:
     "A network whose gradients are averaged over all processes."
     if world() == 1:
@@ -164,8 +164,9 @@ def distribute(
     device = next(network.parameters()).device
     if device.type == "cuda":
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None,
-                                   broadcast_buffers=False, find_unused_parameters=unused)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`broadcast_buffers`")  # older versions of torch know no other name
+        return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None, broadcast_buffers=False)
 
 
 @torch.no_grad()
