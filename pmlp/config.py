@@ -192,6 +192,10 @@ class RunSettings:
     labeled_in_unlabeled: bool = True  # labelled images also serve unlabelled (row 31)
     drop_test_duplicates: bool = True  # leave out unlabelled images that are in the test set too: STL-10 (row 35)
     svhn_extra: bool = False  # add SVHN's extra set to the unlabelled images (row 36)
+    # speed of a step: its results change in their last digits
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the network's two passes; float16 scales the loss
+    channels_last: bool = False  # store images and filters with the channels last
+    compile_network: bool = False  # translate the network with torch.compile, which takes a minute at first
 
 # %% ../nbs/00_config.ipynb #d9e884c4
 @dataclass(frozen=True, kw_only=True)

@@ -28,13 +28,13 @@ METHODS = ["pmlp", "authors", "lassl", "fixmatch", "supervised"]
 
 SWITCHES = """balanced_split labeled_in_unlabeled drop_test_duplicates svhn_extra count_self exclude_ends propagation
     buffer_reset alignment alignment_reset hard_labels adaptive_threshold threshold_overshoot threshold_restart rampdown
-    nesterov batchnorm_decay whitening weak_last_offset weak_flip""".split()
+    nesterov batchnorm_decay whitening weak_last_offset weak_flip channels_last compile_network""".split()
 CHOICES = dict(
     method=METHODS, similarity=["first_order", "cosine", "euclidean"], density=["absolute", "relative"],
     edges=["all", "low_to_high"], reduce=["avg", "min", "max", "median"], balance=["labels"],
     contrastive_form=["paper", "authors"], schedule=["cosine", "constant"],
     encoder=["small", "wrn_28_2", "wrn_28_8", "wrn_var_37_2"], labeled_view=["weak", "strong"],
-    strong_view=["randaugment", "affine"], strong_magnitude=["uniform", "full"],
+    strong_view=["randaugment", "affine"], strong_magnitude=["uniform", "full"], precision=["float32", "bfloat16", "float16"],
 )
 TEXTS = ["dataset", "split", "device"]
 WHOLE = {  # lowest allowed value; only the seed has a highest
