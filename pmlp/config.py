@@ -378,9 +378,9 @@ DATASETS = dict(  # what differs from the defaults; n_labels is the dataset's fi
     fashion_mnist={**OTHER_DATASET, "k": 15, "n_labels": 40},
     digits=dict(
         n_labels=40, encoder="small", small_width=24, k=15, support=None, bandwidth=5.0, threshold=0.95,
-        steps=600, epoch_steps=40, mix_after=40, evaluate_every=100, checkpoint_every=100, labeled_batch=32, unlabeled_batch=224,
+        steps=1000, epoch_steps=40, mix_after=40, evaluate_every=100, checkpoint_every=100, labeled_batch=32, unlabeled_batch=224,
         buffer_bootstraps=1, buffer_fraction=1.0, learning_rate=0.1, ema_decay=0.99, batchnorm_momentum=0.1,
-        weak_pad=1, weak_flip=False, strong_view="affine", cutout=0.25,
+        weak_pad=1, weak_flip=False, strong_view="affine", cutout=0.5, contrastive_weight=0.3,
     ),
 )
 

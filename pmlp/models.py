@@ -71,14 +71,15 @@ class WideResNet(nn.Module):
 
 # %% ../nbs/08_models.ipynb #78e61748
 class Whitening(nn.Module):
-    "Fixed filters that decorrelate patches: [B, C, H, W] -> [B, 18 C, H, W], not negative."
+    "Fixed filters that decorrelate patches: [B, C, H, W] -> [B, 18 C, H/stride, W/stride], not negative."
 
     def __init__(
         self,
         channels: int,  # C
+        stride: int = 1,  # of the filters
     ):
         super().__init__()
-        self.features = 18 * channels
+        self.features, self.stride = 18 * channels, stride
         self.register_buffer("filters", torch.zeros(9 * channels, channels, 3, 3))
 
     @torch.no_grad()
@@ -93,7 +94,7 @@ class Whitening(nn.Module):
         self.filters.copy_((vectors / (values.clamp_min(0) + 0.01).sqrt()).T.reshape(self.filters.shape))
 
     def forward(self, images):
-        found = conv2d(images, self.filters, padding=1)
+        found = conv2d(images, self.filters, stride=self.stride, padding=1)
         return torch.cat([found, -found], dim=1).relu()
 
 # %% ../nbs/08_models.ipynb #c3ec3c69
@@ -106,9 +107,9 @@ class SmallNet(nn.Module):
         channels: int,  # of the images: 1 or 3
     ):
         super().__init__()
-        self.whitening = Whitening(channels) if config.whitening else None
+        self.whitening = Whitening(channels, config.first_stride) if config.whitening else None
         sizes = [self.whitening.features if config.whitening else channels] + [config.small_width * factor for factor in (1, 2, 4, 4)]
-        layers = [nn.MaxPool2d(config.first_stride, ceil_mode=True)] if config.whitening else []
+        layers = []
         for stage in range(4):
             stride = config.first_stride if stage == 0 and not config.whitening else 1
             layers += [nn.Conv2d(sizes[stage], sizes[stage + 1], 3, stride, padding=1, bias=False)]
@@ -119,7 +120,7 @@ class SmallNet(nn.Module):
 
     def forward(self, images):
         images = images if self.whitening is None else self.whitening(images)
-        return self.layers(images).amax((2, 3))
+        return self.layers(images).mean((2, 3))
 
 # %% ../nbs/08_models.ipynb #613c7cf4
 def build_encoder(
