@@ -124,8 +124,9 @@ def seconds_left(
     images: int,  # of the test set
 ) -> float:
     "How long the rest of a run takes with its evaluations, by its first steps."
-    step = sum(seconds.values()) / steps
-    image = seconds["forward"] / steps / (2 * config.labeled_batch + 2 * config.unlabeled_batch)
+    trained = 2 * config.labeled_batch + 2 * config.unlabeled_batch * (config.method != "supervised")
+    seen = 2 * config.labeled_batch if done <= config.supervised_warmup else trained
+    step, image = sum(seconds.values()) / steps * trained / seen, seconds["forward"] / steps / seen
     return (config.steps - done) * (step + 2 * images * image / config.evaluate_every)
 
 

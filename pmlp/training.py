@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 import pandas
+import torch
 from torch import nn
 
-from . import __version__
 from .checkpoints import Stopped, check_room, state_bytes
 from .config import Config, outputs_folder, repo_root, run_folder
 from .data import Images
@@ -24,6 +24,7 @@ from .parallel import from_first, join_processes, launch
 from .records import check_output, read_history, say
 from .run import Run, load_run_state, run_state
 from .run_loop import RunFiles, train_steps
+from .version import code_version
 from .views import choose_device
 
 # %% ../nbs/10d_training.ipynb #acd62e0e
@@ -48,7 +49,7 @@ def run_result(
         "dataset": c.dataset, "n_labels": c.n_labels, "method": c.method, "seed": c.seed, "steps": c.steps,
         "test_accuracy": float(last.test_accuracy), "test_accuracy_student": float(last.test_accuracy_student),
         "best_test_accuracy": run.best["accuracy"], "best_iteration": run.best["iteration"], "seconds": round(run.seconds, 3),
-        "device": run.device.type, "version": __version__, "config": json.loads(c.to_json()),
+        "device": run.device.type, "threads": torch.get_num_threads(), "version": code_version(), "config": json.loads(c.to_json()),
     }
 
 # %% ../nbs/10d_training.ipynb #3bd0a55f
