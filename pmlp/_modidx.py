@@ -358,6 +358,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'pmlp.run_loop.RunFiles.begin': ('run_loop.html#runfiles.begin', 'pmlp/run_loop.py'),
                                'pmlp.run_loop.RunFiles.finish': ('run_loop.html#runfiles.finish', 'pmlp/run_loop.py'),
                                'pmlp.run_loop.RunFiles.load': ('run_loop.html#runfiles.load', 'pmlp/run_loop.py'),
+                               'pmlp.run_loop.RunFiles.rewind': ('run_loop.html#runfiles.rewind', 'pmlp/run_loop.py'),
                                'pmlp.run_loop.RunFiles.save': ('run_loop.html#runfiles.save', 'pmlp/run_loop.py'),
                                'pmlp.run_loop.estimate': ('run_loop.html#estimate', 'pmlp/run_loop.py'),
                                'pmlp.run_loop.record': ('run_loop.html#record', 'pmlp/run_loop.py'),

@@ -54,6 +54,12 @@ class RunFiles:
         "The state in a checkpoint; of a folder the newest whole one, or None."
         return load_checkpoint(path) if path.is_file() else self.checkpoints.load()
 
+    def rewind(self, path: Path, state: dict | None):
+        "Go back to a loaded state: an older one becomes the newest, and the records are cut back to it."
+        if path.is_file() and path != self.checkpoints.newest:
+            self.checkpoints.save(state)
+        self.records.rewind([0, 0] if state is None else state["position"])
+
     def finish(self, result, again):
         "Write the result, if it is new."
         if again or not (self.folder / "result.json").exists():

@@ -92,7 +92,7 @@ class Trainer(Run):
         state = from_first(lambda: self.files.load(path))
         if state is not None:
             load_run_state(self, state)
-        from_first(lambda: self.files.records.rewind(state["position"] if state else [0, 0]))
+        from_first(lambda: self.files.rewind(path, state))
         return self
 
     def result(self) -> dict:

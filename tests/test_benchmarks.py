@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SMALL = {
     "estimator": dict(seeds=2, labels_per_class=[1, 4], points=1200, sizes=[3000, 4000], headline=3000),
     "density_speed": dict(sizes=[128, 192], headline=192, supports=[45, None], path_points=[1], repeats=1),
-    "step_time": dict(encoder="small", labeled_batch=8, unlabeled_batch=24, steps=1, digits_steps=1, turns=1),
+    "step_time": dict(encoder="small", labeled_batch=8, unlabeled_batch=24, steps=1, digits_steps=1, turns=1, speed_batch=8, speed_steps=1,
+                      compiled=False, process_steps=1),
 }
 
 
