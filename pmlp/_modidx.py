@@ -223,6 +223,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'pmlp.neighbors.set_parameters': ('neighbors.html#set_parameters', 'pmlp/neighbors.py')},
             'pmlp.paper': { 'pmlp.paper.Interval': ('paper.html#interval', 'pmlp/paper.py'),
                             'pmlp.paper.bracketed': ('paper.html#bracketed', 'pmlp/paper.py'),
+                            'pmlp.paper.features_at': ('paper.html#features_at', 'pmlp/paper.py'),
                             'pmlp.paper.interval': ('paper.html#interval', 'pmlp/paper.py'),
                             'pmlp.paper.machine': ('paper.html#machine', 'pmlp/paper.py'),
                             'pmlp.paper.published': ('paper.html#published', 'pmlp/paper.py'),
