@@ -11,11 +11,12 @@ OTHER_EXTRAS := $(filter-out $(INSTALLED),$(wildcard .venv/installed-*))
 MIN_PYTHON := $(shell sed -n 's/^min_python *= *//p' settings.ini)
 MAX_PYTHON := $(shell sed -n 's/^max_python *= *//p' settings.ini)
 
-.PHONY: help setup train test lab docs clean
+.PHONY: help setup train report test lab docs clean
 
 help:
 	@echo "make setup   make the environment in .venv (the other targets do it when it is missing)"
 	@echo "make train   one training run; ARGS=\"-p dataset cifar10 -p n_labels 40\" chooses another one"
+	@echo "make report  all runs in outputs/ on one page; ARGS=\"-p outputs outputs/mine\" chooses a folder"
 	@echo "make test    all checks, all notebooks, all tests; ARGS=--slow adds the slow ones"
 	@echo "make lab     open the notebooks in JupyterLab"
 	@echo "make docs    all notebooks as web pages in _docs/"
@@ -47,6 +48,13 @@ train: $(INSTALLED)
 	@mkdir -p outputs
 	@$(BIN)/papermill nbs/train.ipynb $(RUN) --log-output $(ARGS)
 	@echo "Done: $(RUN)"
+
+report: $(INSTALLED)
+	@echo "Reporting: nbs/report.ipynb $(ARGS) -> outputs/report.html"
+	@mkdir -p outputs
+	@$(BIN)/papermill nbs/report.ipynb outputs/report.ipynb --no-progress-bar $(ARGS)
+	@$(BIN)/jupyter nbconvert --to html --no-input --log-level WARN outputs/report.ipynb
+	@echo "Done: open outputs/report.html"
 
 test: $(INSTALLED)
 	@echo "Testing: checks, notebooks, tests"

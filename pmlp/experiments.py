@@ -54,19 +54,19 @@ def plan(
         raise ValueError("parameters and seeds give no run: give at least one value of each.")
     return list(runs.values())
 
-# %% ../nbs/11c_experiments.ipynb #8892a3d4
+# %% ../nbs/11c_experiments.ipynb #c1a3a6ce
 def describe(run, call):
     "One run's row."
     state = run_state(run)
     if state == "started" and read_json(run.folder / "grid.json").get("call") == call:
         state = "running"
     row = {"state": state, "iteration": 0, "accuracy": None, "seconds": None, "error": ""}
-    history = read_history(run.folder) if state != "waiting" else ()
-    if len(history):
-        row |= {"iteration": int(history.index[-1]), "accuracy": history.test_accuracy.iloc[-1]}
     if state == "finished":
         result = read_json(run.folder / "result.json")
-        row |= {"accuracy": result.get("test_accuracy"), "seconds": result.get("seconds")}
+        return row | {"iteration": run.config.steps, "accuracy": result["test_accuracy"], "seconds": result["seconds"]}
+    history = read_history(run.folder)
+    if len(history):
+        row |= {"iteration": int(history.index[-1]), "accuracy": history.test_accuracy.iloc[-1]}
     if state == "failed":
         row["error"] = f"{(run.folder / 'error.txt').read_text(encoding='utf-8').strip()} (see {run.folder.name}/train.ipynb)"
     return row
@@ -82,7 +82,7 @@ def overview(
     rows = [{**{name: getattr(run.config, name) for name in varied}, **describe(run, call), "folder": run.folder.name} for run in runs]
     return pandas.DataFrame(rows)
 
-# %% ../nbs/11c_experiments.ipynb #c72922ff
+# %% ../nbs/11c_experiments.ipynb #18ec9e6c
 class Board:
     "Shows the states of runs."
 
@@ -120,7 +120,10 @@ class Board:
 
         def repeat():
             while not ended.wait(every):
-                self.show()
+                try:
+                    self.show()
+                except (OSError, ValueError):  # a file was just being written: the next look finds it whole
+                    continue
 
         self.show()
         thread = threading.Thread(target=repeat, daemon=True)
@@ -167,27 +170,29 @@ def backend_context(backend, scheduler, workers):
         with dask_client(scheduler) as client, parallel_config(backend="dask", client=client):
             yield
 
-# %% ../nbs/11c_experiments.ipynb #cdbeaa56
+# %% ../nbs/11c_experiments.ipynb #4e69076d
 def run_all(
     runs: list[Run],  # to be executed
     call: str,  # the call of `grid`
     **options,  # of `execute`
 ):
     "Execute runs through joblib, whatever happens to some of them."
-    while runs:
+    batches = [runs]
+    while batches:
+        batch = batches.pop(0)
         try:
-            Parallel(batch_size=1, pre_dispatch="all")(delayed(execute)(run, call=call, **options) for run in runs)
-            return
+            Parallel(batch_size=1, pre_dispatch="all")(delayed(execute)(run, call=call, **options) for run in batch)
         except Exception as problem:  # `execute` raises nothing, so it is about the processes
-            hit = [run for run in runs if describe(run, call)["state"] == "running"]
+            states = [describe(run, call)["state"] for run in batch]
+            hit = [run for run, state in zip(batch, states) if state == "running"]
             if not hit:
                 raise
-            for run in hit:
-                text = f"{type(problem).__name__}: a worker process died while this run was running, retry_failed=True continues it"
-                _write_atomically(run.folder / "error.txt", text + "\n")
-            runs = [run for run in runs if run_state(run) in ("waiting", "started")]
+            if len(hit) == 1:
+                _write_atomically(hit[0].folder / "error.txt", f"{type(problem).__name__}: the process of this run was killed\n")
+            batches = [[run for run, state in zip(batch, states) if state in ("waiting", "started")], *batches]
+            batches += [[run] for run in hit if len(hit) > 1]
 
-# %% ../nbs/11c_experiments.ipynb #973eaab8
+# %% ../nbs/11c_experiments.ipynb #142c8d3d
 def check_options(runs, workers, threads, devices, backend, scheduler):
     "Refuse options of a grid that cannot be."
     workers, threads = check("workers", Count, workers), check("threads", Count, threads)
@@ -204,7 +209,7 @@ def check_options(runs, workers, threads, devices, backend, scheduler):
         if before != threads:
             raise ValueError(f"threads={threads}, but {run.folder.name} was started with {before}: results depend on it, so give threads={before} or other outputs.")
 
-
+# %% ../nbs/11c_experiments.ipynb #9c78f396
 def grid(
     parameters: dict | list[dict],  # settings by name, with a list for several values; or several such grids
     seeds: Iterable[int] = (0,),  # each combination is run with each of them
