@@ -11,9 +11,9 @@ STUDIES = {  # notebooks that train; runs that several of them need are made onc
     "table1_accuracy": dict(methods=["pmlp", "lassl"]),
     "table4_reductions": dict(reductions=["max"], path_points=[3]),
     "table5_bandwidth": dict(bandwidths=[5.0], draws=2, points=300, feature_steps=1),
-    "table6_neighbours": dict(neighbours=[8, 15]),
+    "table6_neighbours": dict(neighbours=[8, 15], methods=["pmlp"]),
     "table7_extremes": dict(reductions=["max"], bandwidths=[5.0]),
-    "adaptive_threshold": dict(thresholds=[0.95], patience=1),
+    "adaptive_threshold": dict(methods=["pmlp"], thresholds=[0.95], patience=1),
     "figure3_pseudo_labels": dict(evaluate_every=None),
 }
 SMALL = {
