@@ -92,7 +92,7 @@ def missing_parameters(root):
     """Without a tagged cell papermill runs the defaults and says nothing."""
     problems = []
     folder = root / "nbs"
-    for path in [folder / "train.ipynb", *sorted(folder.glob("05*.ipynb")), *sorted((folder / "benchmarks").glob("*.ipynb"))]:
+    for path in [folder / "train.ipynb", folder / "report.ipynb", *sorted(folder.glob("05*.ipynb")), *sorted((folder / "benchmarks").glob("*.ipynb"))]:
         cells = read_notebook(path)["cells"]
         tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
         if [cell["cell_type"] for cell in tagged] != ["code"]:
