@@ -177,7 +177,7 @@ def submatrix(
     starts = torch.searchsorted(place[rows[inside]], torch.arange(count + 1, device=kept.device))
     return sparse_csr(starts.int(), place[columns[inside]].int(), matrix.values()[inside], (count, count))
 
-
+# %% ../nbs/03_propagation.ipynb #5ab3a712
 def solve(
     matrix: Tensor,  # S [N, N], sparse CSR, float64, symmetric, eigenvalues in [-1, 1]
     sources: Tensor,  # Y [N, C], float64, not negative
