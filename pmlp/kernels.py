@@ -25,9 +25,10 @@ def squared_distances(
     "Squared Euclidean distances from some points to some points, accurate to float32 rounding."
     everything = torch.arange(len(points), device=points.device)
     rows = everything if rows is None else rows
-    columns = everything if columns is None else columns
     if known is not None:
-        return known[rows[:, None], columns]
+        known = known.index_select(0, rows)
+        return known if columns is None else known.index_select(1, columns)
+    columns = everything if columns is None else columns
     precise = points.double()
     precise = precise - precise.mean(0)
     norms = precise.square().sum(1)
@@ -123,7 +124,7 @@ def partition_logs(
     shift: bool,  # guard against underflow
 ) -> np.ndarray:  # log densities without the term in |a - b|² [E, K]
     "Log densities by partitioning sums of rows, a block of pairs at a time."
-    block = max(1, 2**17 // rows.shape[1])
+    block = max(1, 2**19 // rows.shape[1])  # threads meet at Python's lock between NumPy's calls: few and large ones
     near, far, sums = np.empty((3, block, rows.shape[1]), dtype=np.float32)
     logs = np.empty((len(pairs), len(fractions)), dtype=np.float32)
     for start in range(0, len(pairs), block):

@@ -104,36 +104,36 @@ def smallest_in_threads(
 def owner_sums(
     points: Tensor,  # centred features [N, d], float32
     lists: Lists,  # lists of the pairs' ends
-    owners: Tensor,  # place among the lists of one end of each pair [E]
-    others: Tensor,  # and of the other end [E]
-    fractions: list[float],  # t: the points on the line, measured from the owner
+    pairs: Tensor,  # places of the two ends among the lists [E, 2]
+    fractions: list[float],  # t: the points on the line, symmetric about 1/2
+    support: int,  # n
     exclude_ends: bool,  # leave the two end points out of the support
-    drop: bool,  # leave out what is in the other end's list
-    result: Tensor,  # written to: the n smallest weighted sums of each pair [K, E, n]
     pool: ThreadPoolExecutor,  # for the selection of the smallest
-):
-    "Weighted sums of squared distances over the list of one end of each pair."
+) -> Tensor:  # the n smallest weighted sums over each end's list [K, E, 2, n]
+    "Weighted sums of squared distances over the list of each end, without what is in both lists twice."
+    owners, others = pairs.reshape(-1), pairs.flip(1).reshape(-1)  # each pair from its first end, then from its second
+    inside = torch.stack([points.new_full((len(pairs),), -math.inf), lists.radius[pairs[:, 0]]], dim=1).view(-1)
     norms = points.square().sum(1)
-    length, support = lists.ids.shape[1], result.shape[2]
+    length, last = lists.ids.shape[1], len(fractions) - 1
+    result = points.new_empty(len(fractions) * len(owners), support)
+    group_owners, members = by_owner(owners, width=24)
     block = max(1, 2**21 // (length * points.shape[1]))
-    group_owners, members = by_owner(owners, width=16)
     for owner, member in zip(group_owners.split(block), members.split(block)):
-        listed = lists.ids.index_select(0, owner)
-        other = others.index_select(0, member.clamp_min(0).view(-1)).view(member.shape)
-        other_ids = lists.owners[other]
-        targets = embedding(listed, points)
-        far = torch.baddbmm(norms[listed][:, None], embedding(other_ids, points), targets.mT, alpha=-2)  # without |b|²
-        if drop:
-            far.masked_fill_(far < (lists.radius[other] - norms[other_ids])[:, :, None], math.inf)
+        used = (member >= 0).view(-1)
+        pair, member = member.view(-1)[used], member.clamp_min(0)
+        listed, other_ids = lists.ids.index_select(0, owner), lists.owners[others[member]]
+        far = torch.baddbmm(norms[listed][:, None], embedding(other_ids, points), embedding(listed, points).mT, alpha=-2)  # without |b|²
+        far.masked_fill_(far < (inside[member] - norms[other_ids])[:, :, None], math.inf)
         if exclude_ends:
             far.masked_fill_(listed[:, None] == other_ids[:, :, None], math.inf)
             far.masked_fill_((listed == lists.owners[owner, None])[:, None], math.inf)
         near = lists.sqdist.index_select(0, owner)[:, None]
-        used = (member >= 0).view(-1)
-        pair, constant = member.view(-1)[used], norms[other_ids].view(-1, 1)[used]
-        for place, fraction in enumerate(fractions):
+        constant = norms[other_ids].view(-1, 1)[used]
+        for place, fraction in enumerate(fractions):  # t from the first end is 1 - t from the second
             sums = torch.add(near * (1 - fraction), far, alpha=fraction).view(-1, length)
-            result[place, pair] = smallest_in_threads(sums, support, pool)[used] + fraction * constant
+            row = torch.where(pair % 2 == 0, place, last - place) * len(owners) + pair
+            result.index_copy_(0, row, smallest_in_threads(sums, support, pool)[used] + fraction * constant)
+    return result.view(len(fractions), len(pairs), 2, support)
 
 # %% ../nbs/01c_lists.ipynb #8e81fb3f
 class ListedDensity(NamedTuple):
@@ -146,7 +146,7 @@ def listed_logs(
     points: Tensor,  # centred features [N, d], float32
     lists: Lists,  # lists of the pairs' ends
     pairs: Tensor,  # places of the two ends among the lists [E, 2], both orders of a pair count as one
-    fractions: list[float],  # t: the points on the line
+    fractions: list[float],  # t: the points on the line, symmetric about 1/2
     bandwidth: float,  # h
     support: int,  # n
     exclude_ends: bool = False,  # leave the two end points out of the support
@@ -159,11 +159,9 @@ def listed_logs(
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for rows in progress(torch.arange(len(pairs), device=points.device).split(block)):
             first, second = pairs[rows, 0], pairs[rows, 1]
-            both = points.new_empty(2, len(fractions), len(rows), support)
-            owner_sums(points, lists, first, second, fractions, exclude_ends, False, both[0], pool)
-            owner_sums(points, lists, second, first, [1 - t for t in fractions], exclude_ends, True, both[1], pool)
+            both = owner_sums(points, lists, pairs[rows], fractions, support, exclude_ends, pool)
             for place, fraction in enumerate(fractions):
-                kept = smallest_in_threads(torch.cat([both[0, place], both[1, place]], dim=1), support, pool)
+                kept = smallest_in_threads(both[place].view(len(rows), -1), support, pool)
                 reach = (1 - fraction) * lists.radius[first] + fraction * lists.radius[second]
                 certified[rows] &= kept.amax(1) <= reach - 2 * lists.slack
                 logs[rows, place] = log_mean_exp(kept.mul_(-1 / bandwidth))

@@ -12,12 +12,13 @@ import math
 import warnings
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.linalg import vecdot
 
 from .density import check_pairs, path_density
-from .kernels import sparse_csr
+from .kernels import sparse_csr, squared_distances
 from .lists import Lists, list_length, lists_pay, neighbor_lists
 from .neighbors import Neighbors, capped, check_points, knn, rank
 
@@ -177,7 +178,7 @@ def submatrix(
     starts = torch.searchsorted(place[rows[inside]], torch.arange(count + 1, device=kept.device))
     return sparse_csr(starts.int(), place[columns[inside]].int(), matrix.values()[inside], (count, count))
 
-
+# %% ../nbs/03_propagation.ipynb #5ab3a712
 def solve(
     matrix: Tensor,  # S [N, N], sparse CSR, float64, symmetric, eigenvalues in [-1, 1]
     sources: Tensor,  # Y [N, C], float64, not negative
@@ -300,7 +301,11 @@ def neighbor_graph(
         return knn(points, k)
     if edges == "all":
         k = capped(k, len(points) - 1)
-        candidates = known.topk(min(k + 5, len(points)), largest=False).indices
+        count = min(k + 5, len(points))
+        if known.device.type == "cpu":
+            candidates = torch.from_numpy(np.argpartition(known.numpy(), count - 1, axis=1)[:, :count])
+        else:
+            candidates = known.topk(count, largest=False).indices
         return rank(points, points, candidates, k, own=True)
     if high.all():
         return Neighbors(torch.arange(len(points), device=points.device)[:, None], points.new_zeros(len(points), 1))
@@ -353,6 +358,8 @@ def label_propagation(
         lists = neighbor_lists(points - points.mean(0), max(list_length(support), k + 5))
         neighbors = listed_neighbors(points, lists, k)
     else:
+        if density is not None and support is not None and bandwidth != math.inf and known is None and len(points) <= 4096:
+            known = squared_distances(points)  # serve neighbours and densities alike
         neighbors = neighbor_graph(points, checked.any(1), k, edges, known)
     if density is not None:
         rows = torch.arange(len(points), device=points.device).repeat_interleave(neighbors.ids.shape[1])

@@ -149,6 +149,23 @@ def test_unusual_but_sensible_input(blobs):
     assert np.allclose(few.label_distributions_.sum(1), 1)
 
 
+@pytest.mark.parametrize("index", ["Flat", "IVF16,Flat;nprobe=4"])
+@pytest.mark.parametrize("others", [0, 500])
+def test_a_heap_of_duplicates(index, others):
+    """Their lists end in ties and are left empty, so densities must be found without them."""
+    random = np.random.default_rng(0)
+    points = np.concatenate([np.zeros((3000, 4)), random.normal(5, 1, (others, 4))])
+    labels = np.full(len(points), -1)
+    labels[:4] = 0
+    labels[-9:] = 1
+    model = DensityLabelSpreading(index=index).fit(points, labels)
+    assert np.allclose(model.graph_.own_logs[:3000], 0, atol=1e-6)  # all of the nearest lie on the spot itself
+    assert np.isfinite(model.label_distributions_).all()
+    if others:
+        assert np.array_equal(model.transduction_, np.arange(len(points)) >= 3000)
+        assert np.isfinite(model.predict_proba(points[2995:3005])).all()
+
+
 def test_infinite_bandwidth_is_plain_spreading(blobs):
     points, _, labels = blobs
     plain = DensityLabelSpreading(density=None).fit(points, labels)
