@@ -149,7 +149,8 @@ def check_room(
     place = next(place for place in (folder, *folder.parents) if place.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise ValueError(f"output={str(folder)!r} cannot be written: give another folder.")
-    needed, free = (len(CHECKPOINT_FILES) + 1) * size + 2**20, shutil.disk_usage(place).free
+    files = 1 + sum(not (folder / name).exists() for name in CHECKPOINT_FILES)  # one is being written
+    needed, free = files * size + 2**20, shutil.disk_usage(place).free
     if free < needed:
         raise ValueError(f"output={str(folder)!r} has {free / 2**20:,.0f} MB free, but checkpoints need {needed / 2**20:,.0f} MB: "
                          "free some, or give another folder.")

@@ -31,8 +31,9 @@ class RunFiles:
 
     def begin(self, run: Run):
         "Make the folder, if there is room, and write what is missing in it."
-        moments = state_bytes([parameter.data for parameter in run.learner.network.parameters()])
-        check_room(self.folder, state_bytes(run_state(run)) + moments)
+        state = run_state(run)
+        momentum = 0 if state["learner"]["optimizer"]["state"] else state_bytes([weight.data for weight in run.learner.network.parameters()])
+        check_room(self.folder, state_bytes(state) + momentum)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_strays(self.folder)
@@ -131,6 +132,6 @@ def train_steps(
         with noted_signals() as noted:
             run_steps(run, files, noted)
     except (FloatingPointError, OSError) as error:
-        raise type(error)(f"{error} The last good checkpoint is {files.checkpoints.newest}: resume=True continues from it.") from error
+        raise type(error)(f"{str(error).rstrip('.')}. The last good checkpoint is {files.checkpoints.newest}: resume=True continues from it.") from error
     finally:
         files.records.close()

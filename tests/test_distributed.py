@@ -128,7 +128,9 @@ def test_a_job_that_loses_a_process_says_so_and_resumes(home):
     os.kill(workers(process)[1], signal.SIGKILL)
     begun = time.monotonic()
     said = process.communicate(timeout=60)[0]
-    assert time.monotonic() - begun < 10 and process.returncode == 1
+    seconds = time.monotonic() - begun
+    print(f"the job ended {seconds:.1f} seconds after one of its processes was killed")
+    assert seconds < 10 and process.returncode == 1
     assert "another process of this job has ended" in said and "SIGKILL" in said, said
     said = ended(job(home, 2, "killed", "--resume"))
     assert "iteration 15" not in said and "iteration 60" in said
