@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import nbformat
@@ -11,7 +12,9 @@ import torch
 from distributed import Client, LocalCluster
 
 import pmlp
+from pmlp.checkpoints import Stopped
 from pmlp.experiments import grid, paired, plan, table
+from pmlp.run_loop import record
 from pmlp.tables import save_table
 from pmlp.training import Trainer, train
 
@@ -95,20 +98,20 @@ def test_report_without_runs_names_the_command(home):
     assert "No run in" in page and "make train" in page
 
 
-def test_a_half_done_run_is_continued_to_the_same_end(home):
+def test_a_half_done_run_is_continued_to_the_same_end(home, monkeypatch):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     half = plan(SHORT, outputs=home / "half")[0]
     whole = train(half.config, output=home / "whole")
     trainer = Trainer(half.config, output=half.folder)
-    save = trainer.save
 
-    def save_and_stop():
-        save()
-        raise KeyboardInterrupt
+    def record_and_stop(*run):
+        metrics = record(*run)
+        signal.raise_signal(signal.SIGTERM)
+        return metrics
 
-    trainer.save = save_and_stop
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr("pmlp.run_loop.record", record_and_stop)
+    with pytest.raises(Stopped, match="SIGTERM"):
         trainer.fit()
     torch.set_num_threads(threads)
     assert not (half.folder / "result.json").exists()
