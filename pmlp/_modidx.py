@@ -181,6 +181,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'pmlp.kernels': { 'pmlp.kernels.all_points_sums': ('kernels.html#all_points_sums', 'pmlp/kernels.py'),
                               'pmlp.kernels.log_mean_exp': ('kernels.html#log_mean_exp', 'pmlp/kernels.py'),
                               'pmlp.kernels.nearest_logs': ('kernels.html#nearest_logs', 'pmlp/kernels.py'),
+                              'pmlp.kernels.partition_in_threads': ('kernels.html#partition_in_threads', 'pmlp/kernels.py'),
                               'pmlp.kernels.partition_logs': ('kernels.html#partition_logs', 'pmlp/kernels.py'),
                               'pmlp.kernels.sampled_product': ('kernels.html#sampled_product', 'pmlp/kernels.py'),
                               'pmlp.kernels.smallest': ('kernels.html#smallest', 'pmlp/kernels.py'),

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['squared_distances', 'sparse_csr', 'sampled_product', 'log_mean_exp', 'all_points_sums', 'smallest', 'partition_logs',
-           'nearest_logs']
+           'partition_in_threads', 'nearest_logs']
 
 # %% ../nbs/01b_kernels.ipynb #9e9c650d
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ def squared_distances(
     norms = precise.square().sum(1)
     targets, target_norms = precise[columns].T, norms[columns]
     result = torch.empty(len(rows), len(columns), device=points.device)
-    block = max(1, 2**20 // len(columns))
+    block = max(1, 2**17 // len(columns))  # what stays in the cache
     for some, part in zip(rows.split(block), result.split(block)):
         part.copy_(torch.addmm(target_norms, precise[some], targets, alpha=-2).add_(norms[some, None]).clamp_(min=0))
     return result
@@ -116,32 +117,49 @@ def smallest(
 
 
 def partition_logs(
-    rows: np.ndarray,  # squared distances from the end points to all points [R, N]
+    left: np.ndarray,  # kernels, or exponents where `shift`, from the first ends to all points [R, N]
+    right: np.ndarray,  # the same from the second ends [R, N]
     pairs: np.ndarray,  # rows of the two ends [E, 2]
-    fractions: list[float],  # t: the points on the line
-    bandwidth: float,  # h
     support: int,  # n: how many nearest points support the density
-    shift: bool,  # guard against underflow
-) -> np.ndarray:  # log densities without the term in |a - b|² [E, K]
-    "Log densities by partitioning sums of rows, a block of pairs at a time."
-    block = max(1, 2**19 // rows.shape[1])  # threads meet at Python's lock between NumPy's calls: few and large ones
-    near, far, sums = np.empty((3, block, rows.shape[1]), dtype=np.float32)
-    logs = np.empty((len(pairs), len(fractions)), dtype=np.float32)
+    shift: bool,  # add exponents and shift them, which never underflows, instead of multiplying kernels
+) -> np.ndarray:  # log densities without the term in |a - b|² [E]
+    "Log of the mean of the largest products of each pair, by partitioning a block of pairs at a time."
+    combine = np.add if shift else np.multiply
+    count = left.shape[1]
+    block = max(1, 2**19 // count)  # threads meet at Python's lock between NumPy's calls: few and large ones
+    products, factors = np.empty((2, block, count), dtype=np.float32)
+    logs = np.empty(len(pairs), dtype=np.float32)
     for start in range(0, len(pairs), block):
         first, second = pairs[start : start + block].T
-        size = len(first)
-        np.take(rows, first, axis=0, out=near[:size], mode="clip")
-        np.take(rows, second, axis=0, out=far[:size], mode="clip")
-        for place, fraction in enumerate(fractions):  # sums / (1 - t) has the same order, and one product less
-            if fraction == 0.5:
-                np.add(near[:size], far[:size], out=sums[:size])
-            else:
-                np.multiply(far[:size], fraction / (1 - fraction), out=sums[:size])
-                sums[:size] += near[:size]
-            kept = smallest(sums[:size], support)
-            kept *= (fraction - 1) / bandwidth
-            logs[start : start + size, place] = log_mean_exp(kept, shift)
+        found = np.take(left, first, axis=0, out=products[: len(first)], mode="clip")
+        combine(found, np.take(right, second, axis=0, out=factors[: len(first)], mode="clip"), out=found)
+        found.partition(count - support, axis=1)
+        kept = found[:, count - support :]
+        logs[start : start + block] = log_mean_exp(kept) if shift else np.log(kept.mean(1))
     return logs
+
+# %% ../nbs/01b_kernels.ipynb #5d8f1c20
+def partition_in_threads(
+    exponents: Tensor,  # -|e - c|² / h from the end points to all points [R, N], overwritten
+    pairs: Tensor,  # rows of the two ends [E, 2]
+    fractions: list[float],  # t: the points on the line
+    support: int,  # n: how many nearest points support the density
+    shift: bool,  # guard against underflow
+) -> Tensor:  # log densities without the term in |a - b|² [E, K]
+    "Log densities by partition, a share of the pairs in each thread."
+    mine, *others = np.array_split(pairs.numpy(), torch.get_num_threads())
+    alone = exponents if fractions == [0.5] else None  # a single middle point may overwrite the exponents
+    logs = np.empty((len(fractions), len(pairs)), dtype=np.float32)
+    with ThreadPoolExecutor(max(1, len(others))) as pool:
+        for place, fraction in enumerate(fractions):
+            left = torch.mul(exponents, 1 - fraction, out=alone)
+            right = left if fraction == 0.5 else exponents * fraction
+            for factor in () if shift else {left, right}:
+                factor.exp_()
+            task = partial(partition_logs, left.numpy(), right.numpy(), support=support, shift=shift)
+            waiting = [pool.submit(task, part) for part in others]
+            np.concatenate([task(mine), *(part.result() for part in waiting)], out=logs[place])
+    return torch.from_numpy(logs).T
 
 # %% ../nbs/01b_kernels.ipynb #16a94454
 def nearest_logs(
@@ -160,11 +178,7 @@ def nearest_logs(
     if exclude_ends:
         rows[torch.arange(len(ends), device=ends.device), ends] = 1e30  # finite, but never among the nearest
     if rows.device.type == "cpu":
-        threads = torch.get_num_threads()
-        parts = np.array_split(pairs.numpy(), threads)
-        with ThreadPoolExecutor(threads) as pool:
-            logs = pool.map(lambda part: partition_logs(rows.numpy(), part, fractions, bandwidth, support, shift), parts)
-            return torch.from_numpy(np.concatenate(list(logs)))
+        return partition_in_threads(rows.mul_(-1 / bandwidth), pairs, fractions, support, shift)
     logs = []
     for first, second in zip(*(column.split(max(1, 2**25 // len(points))) for column in pairs.T)):
         near, far = rows[first], rows[second]

@@ -189,7 +189,7 @@ def rank(
 ) -> Neighbors:  # the k nearest candidates
     "Rank candidates by exactly recomputed distance, then by id."
     ids = ids.sort(dim=1).values
-    block = max(1, 2**20 // (ids.shape[1] * points.shape[1]))  # what stays in the cache
+    block = max(1, 2**17 // (ids.shape[1] * points.shape[1]))  # what stays in the cache
     sqdist = torch.cat([
         (embedding(some.clamp_min(0), points) - rows[:, None]).square_().sum(-1)  # embedding: a fast gather of rows
         for some, rows in zip(ids.split(block), queries.split(block))
