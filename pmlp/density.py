@@ -91,7 +91,7 @@ def logs_from_lists(points, pairs, fractions, bandwidth, support, exclude_ends, 
 # %% ../nbs/02_density.ipynb #51cb72ba
 def nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory, known):
     "`nearest_logs` in as few blocks of pairs as `max_memory` allows."
-    limit = max(2, max_memory // (12 * len(points)))  # rows of distances and of the kernels of both ends that fit
+    limit = max(2, max_memory // (4 * len(points) * len(fractions)))  # rows of kernels that fit
     ends, places = distinct_ends(pairs, len(points))
     if len(ends) <= limit:
         return nearest_logs(points, ends, places, fractions, bandwidth, support, exclude_ends, known)

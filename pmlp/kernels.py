@@ -117,56 +117,52 @@ def smallest(
 
 
 def partition_logs(
-    left: np.ndarray,  # kernels, or exponents where `shift`, from the first ends to all points [R, N]
-    right: np.ndarray,  # the same from the second ends [R, N]
+    factors: list[np.ndarray],  # kernels, or exponents where `shift`, from the ends to all points: [R, N] for each t
     pairs: np.ndarray,  # rows of the two ends [E, 2]
     support: int,  # n: how many nearest points support the density
     shift: bool,  # add exponents and shift them, which never underflows, instead of multiplying kernels
-) -> np.ndarray:  # log densities without the term in |a - b|² [E]
+) -> np.ndarray:  # log densities without the term in |a - b|² [E, K]
     "Log of the mean of the largest products of each pair, by partitioning a block of pairs at a time."
     combine = np.add if shift else np.multiply
-    count = left.shape[1]
+    count = factors[0].shape[1]
     block = max(1, 2**19 // count)  # threads meet at Python's lock between NumPy's calls: few and large ones
-    products, factors = np.empty((2, block, count), dtype=np.float32)
-    logs = np.empty(len(pairs), dtype=np.float32)
+    near, far = np.empty((2, block, count), dtype=np.float32)
+    logs = np.empty((len(pairs), len(factors)), dtype=np.float32)
     for start in range(0, len(pairs), block):
         first, second = pairs[start : start + block].T
-        found = np.take(left, first, axis=0, out=products[: len(first)], mode="clip")
-        combine(found, np.take(right, second, axis=0, out=factors[: len(first)], mode="clip"), out=found)
-        found.partition(count - support, axis=1)
-        kept = found[:, count - support :]
-        logs[start : start + block] = log_mean_exp(kept) if shift else np.log(kept.mean(1))
+        for place, (left, right) in enumerate(zip(reversed(factors), factors)):  # shares 1 - t and t
+            products = np.take(left, first, axis=0, out=near[: len(first)], mode="clip")
+            combine(products, np.take(right, second, axis=0, out=far[: len(first)], mode="clip"), out=products)
+            products.partition(count - support, axis=1)
+            kept = products[:, count - support :]
+            logs[start : start + block, place] = log_mean_exp(kept) if shift else np.log(kept.mean(1))
     return logs
 
 # %% ../nbs/01b_kernels.ipynb #5d8f1c20
 def partition_in_threads(
     exponents: Tensor,  # -|e - c|² / h from the end points to all points [R, N], overwritten
     pairs: Tensor,  # rows of the two ends [E, 2]
-    fractions: list[float],  # t: the points on the line
+    fractions: list[float],  # t: the points on the line, symmetric about 1/2
     support: int,  # n: how many nearest points support the density
     shift: bool,  # guard against underflow
 ) -> Tensor:  # log densities without the term in |a - b|² [E, K]
     "Log densities by partition, a share of the pairs in each thread."
+    factors = [exponents * fraction for fraction in fractions[1:]]
+    factors.insert(0, exponents.mul_(fractions[0]))
+    for factor in () if shift else factors:
+        factor.exp_()
+    task = partial(partition_logs, [factor.numpy() for factor in factors], support=support, shift=shift)
     mine, *others = np.array_split(pairs.numpy(), torch.get_num_threads())
-    alone = exponents if fractions == [0.5] else None  # a single middle point may overwrite the exponents
-    logs = np.empty((len(fractions), len(pairs)), dtype=np.float32)
     with ThreadPoolExecutor(max(1, len(others))) as pool:
-        for place, fraction in enumerate(fractions):
-            left = torch.mul(exponents, 1 - fraction, out=alone)
-            right = left if fraction == 0.5 else exponents * fraction
-            for factor in () if shift else {left, right}:
-                factor.exp_()
-            task = partial(partition_logs, left.numpy(), right.numpy(), support=support, shift=shift)
-            waiting = [pool.submit(task, part) for part in others]
-            np.concatenate([task(mine), *(part.result() for part in waiting)], out=logs[place])
-    return torch.from_numpy(logs).T
+        waiting = [pool.submit(task, part) for part in others]
+        return torch.from_numpy(np.concatenate([task(mine), *(part.result() for part in waiting)]))
 
 # %% ../nbs/01b_kernels.ipynb #16a94454
 def nearest_logs(
     points: Tensor,  # features [N, d], float32
     ends: Tensor,  # ids of the pairs' end points [R]
     pairs: Tensor,  # places in `ends` [E, 2]
-    fractions: list[float],  # t: the points on the line
+    fractions: list[float],  # t: the points on the line, symmetric about 1/2
     bandwidth: float,  # h
     support: int,  # n: how many nearest points support the density
     exclude_ends: bool,  # leave the two end points out of the support

@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 
 from .augment import view_generator
 from .config import Config
-from .labeller import PseudoLabeller, PseudoLabels, rampdown_weight
+from .labeller import PseudoLabeller, PseudoLabels, propagates, rampdown_weight
 from .losses import contrastive_loss, relations, supervised_loss, unsupervised_loss
 from .models import ema
 from .parallel import gather, rank, share, world
@@ -105,7 +105,7 @@ def batch_pseudo_labels(
     if rank() == 0:
         labels = one_hot(batch.labels, logits.shape[1]).float()
         pseudo = labeller(iteration, labels, first, weak, guesses, view_generator(labeller.config.seed, iteration, BOOTSTRAPS))
-    return share_pseudo_labels(pseudo, guesses, labeller.propagates(iteration)), torch.cat([first, weak])
+    return share_pseudo_labels(pseudo, guesses, propagates(labeller.config, iteration)), torch.cat([first, weak])
 
 # %% ../nbs/10c_step.ipynb #502e4c46
 class Step(NamedTuple):
