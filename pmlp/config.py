@@ -288,6 +288,7 @@ class NetworkSettings:
     # encoder and projector
     encoder: Literal["small", "wrn_28_2", "wrn_28_8", "wrn_var_37_2"] = "wrn_28_2"  # (row 28)
     small_width: Count = 16  # channels of the first stage of "small"; the others have theirs in their name
+    small_pooling: Literal["mean", "max"] = "mean"  # over the last pixels of "small"
     whitening: bool = False  # "small" begins with fixed filters that whiten 3×3 patches: pays on photographs
     first_stride: Count = 1  # stride of the first stage: 2 on 96×96 images (row 28)
     leaky_slope: Share = 0.1  # LeakyReLU in encoder and projector (rows 2, 28)

@@ -103,7 +103,7 @@ class SmallNet(nn.Module):
 
     def __init__(
         self,
-        config: Config,  # small_width (w), first_stride, whitening, leaky_slope and batchnorm_momentum
+        config: Config,  # small_width (w), small_pooling, first_stride, whitening, leaky_slope and batchnorm_momentum
         channels: int,  # of the images: 1 or 3
     ):
         super().__init__()
@@ -116,11 +116,12 @@ class SmallNet(nn.Module):
             layers += [nn.MaxPool2d(2, ceil_mode=True)] if stage in (1, 2) else []
             layers += [nn.BatchNorm2d(sizes[stage + 1], momentum=config.batchnorm_momentum), nn.LeakyReLU(config.leaky_slope)]
         self.layers = nn.Sequential(*layers)
+        self.pooling = torch.mean if config.small_pooling == "mean" else torch.amax
         self.features = sizes[-1]
 
     def forward(self, images):
         images = images if self.whitening is None else self.whitening(images)
-        return self.layers(images).mean((2, 3))
+        return self.pooling(self.layers(images), (2, 3))
 
 # %% ../nbs/08_models.ipynb #613c7cf4
 def build_encoder(

@@ -33,7 +33,7 @@ CHOICES = dict(
     method=METHODS, similarity=["first_order", "cosine", "euclidean"], density=["absolute", "relative"],
     edges=["all", "low_to_high"], reduce=["avg", "min", "max", "median"], balance=["labels"],
     contrastive_form=["paper", "authors"], schedule=["cosine", "constant"],
-    encoder=["small", "wrn_28_2", "wrn_28_8", "wrn_var_37_2"], labeled_view=["weak", "strong"],
+    encoder=["small", "wrn_28_2", "wrn_28_8", "wrn_var_37_2"], labeled_view=["weak", "strong"], small_pooling=["mean", "max"],
     strong_view=["randaugment", "affine"], strong_magnitude=["uniform", "full"], precision=["float32", "bfloat16", "float16"],
 )
 TEXTS = ["dataset", "split", "device"]
