@@ -401,6 +401,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                            'pmlp.step.batch_pseudo_labels': ('step.html#batch_pseudo_labels', 'pmlp/step.py'),
                            'pmlp.step.share_pseudo_labels': ('step.html#share_pseudo_labels', 'pmlp/step.py'),
                            'pmlp.step.total_loss': ('step.html#total_loss', 'pmlp/step.py')},
+            'pmlp.style': { 'pmlp.style.figure_style': ('style.html#figure_style', 'pmlp/style.py'),
+                            'pmlp.style.small_png': ('style.html#small_png', 'pmlp/style.py')},
             'pmlp.tables': { 'pmlp.tables.cells': ('tables.html#cells', 'pmlp/tables.py'),
                              'pmlp.tables.changes': ('tables.html#changes', 'pmlp/tables.py'),
                              'pmlp.tables.check_cell': ('tables.html#check_cell', 'pmlp/tables.py'),
