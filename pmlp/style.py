@@ -10,7 +10,6 @@ import io
 
 import matplotlib.pyplot as plt
 from cycler import cycler
-from IPython import get_ipython
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -31,13 +30,17 @@ def small_png(
     return small.getvalue(), dict(width=image.width // 2, height=image.height // 2)
 
 
-def figure_style():
+def figure_style(
+    lines: bool = False,  # also draw each colour with a line style of its own
+):
     "Give all figures of this notebook the same look."
+    from IPython import get_ipython
+
     plt.rcdefaults()
     plt.rcParams.update({
         "figure.dpi": 72, "figure.facecolor": "white", "savefig.facecolor": "white", "font.size": 10,
         "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-        "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=LINES),
+        "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=LINES) if lines else cycler(color=COLORS),
     })
     shell = get_ipython()
     if shell is not None:  # outside of a notebook nothing is shown
