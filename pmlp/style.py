@@ -28,7 +28,7 @@ def small_png(
     figure.savefig(buffer, format="png", dpi=2 * figure.dpi, bbox_inches="tight")
     image = Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     small = io.BytesIO()
-    image.save(small, format="png", optimize=True)
+    image.save(small, format="png")
     return small.getvalue(), dict(width=image.width // 2, height=image.height // 2)
 
 
@@ -41,7 +41,7 @@ def figure_style(
     plt.rcdefaults()
     plt.rcParams.update({
         "figure.dpi": 72, "figure.facecolor": "white", "savefig.facecolor": "white", "font.size": 10,
-        "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+        "axes.spines.top": False, "axes.spines.right": False, "legend.edgecolor": "none",
         "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=LINES) if lines else cycler(color=COLORS),
     })
     shell = get_ipython()
