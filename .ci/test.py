@@ -20,7 +20,9 @@ from tempfile import TemporaryDirectory
 from nbdev.frontmatter import FrontmatterProc
 from nbdev.process import NBProcessor
 
-from checks import CHECKS, notebooks
+import checks
+import reading
+from checks import notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
 counts = Counter()
@@ -38,7 +40,7 @@ def report(result, name, seconds, fix=None, details=""):
 
 def run_checks():
     print("== checks", flush=True)
-    for name, check, fix in CHECKS:
+    for name, check, fix in checks.CHECKS + reading.CHECKS:
         start = time.time()
         try:
             problems = check(ROOT)

@@ -34,7 +34,7 @@ def learning_curves(
     axes[1].plot(history.index, history.confident.astype(float), "k.-")
     axes[2].plot(history.index, history.correct.astype(float), "k.-")
     for axis, title in zip(axes, ("test accuracy", "confident pseudo-labels", "right ones among these")):
-        axis.set(title=title, xlabel="iteration")
+        axis.set(ylabel=title, xlabel="iteration")
         axis.yaxis.set_major_formatter(PercentFormatter(1))
     fig.tight_layout()
     return fig
@@ -51,7 +51,7 @@ def show_confusion(
     fig, axis = plt.subplots(figsize=(5.2, 4.6) if few else (7, 6))
     mistakes = counts * (1 - np.eye(len(classes), dtype=int))
     image = axis.imshow(mistakes, cmap="Reds", vmin=0, vmax=max(1, mistakes.max()))
-    fig.colorbar(image, ax=axis, shrink=0.8)
+    fig.colorbar(image, ax=axis, shrink=0.8, label="mistakes")
     axis.set(xlabel="predicted", ylabel="true", title=f"{counts.trace():,} of {counts.sum():,} right")
     if few:
         axis.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 2 else 0)
@@ -98,7 +98,10 @@ def principal_plane(
     return (centred @ (directions * signs)).float()
 
 
-def most_mixed(ids, labels):
+def most_mixed(
+    ids: Tensor,  # neighbours of each point [N, k]
+    labels: Tensor,  # [N]
+) -> int:
     "The point whose neighbours are closest to half and half between its own class and others."
     own = (labels[ids] == labels[:, None]).float().mean(1)
     return int(torch.where(own > 0, (own - 0.5).abs(), 1.0).argmin())
@@ -127,6 +130,7 @@ def show_neighbors(
             axis.plot(*plane[[target, place]].T, color=str(0.85 * (1 - share)), lw=1.5)
         axis.scatter(*plane[ids[target]].T, c=labels[ids[target]], vmin=0, vmax=labels.max(), cmap="tab10", s=28, edgecolors="k", linewidths=0.5)
         axis.plot(*plane[target], "k*", markersize=13)
-        axis.set(title=f"{name}: {values[same].sum() / values.sum():.1%} to its own class", xticks=[], yticks=[])
+        axis.set(title=f"{name}: {values[same].sum() / values.sum():.1%} to its own class", xlabel="first principal direction")
+    axes[0].set(ylabel="second principal direction")
     fig.tight_layout()
     return fig

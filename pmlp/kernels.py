@@ -52,7 +52,7 @@ def sparse_csr(
         warnings.filterwarnings("ignore", message="Sparse")
         return torch.sparse_csr_tensor(starts, columns, values, size, check_invariants=False)
 
-
+# %% ../nbs/01b_kernels.ipynb #696de25a
 def sampled_product(
     left: Tensor,  # [R, N]
     right: Tensor,  # [R, N]
@@ -76,7 +76,7 @@ def log_mean_exp(
     exponents -= highest[:, None]
     return library.log(library.exp(exponents, out=exponents).mean(1)) + highest
 
-
+# %% ../nbs/01b_kernels.ipynb #cb8bae7a
 def all_points_sums(
     points: Tensor,  # features [N, d], float32
     ends: Tensor,  # ids of the pairs' end points [R]

@@ -124,8 +124,8 @@ class PseudoLabeller:
     def __init__(
         self,
         config: Config,  # all fields of the graph and the pseudo-labels
-        classes: int,
-        device: str | torch.device = "cpu",
+        classes: int,  # how many there are
+        device: str | torch.device = "cpu",  # where predictions and features will be
     ):
         self.config = config
         self.alignment = DistributionAlignment(classes, config.alignment_momentum, device)

@@ -44,7 +44,7 @@ class DistributionAlignment:
         self,
         classes: int,  # C
         momentum: float = 0.99,  # share of the old mean that is kept
-        device: str | torch.device = "cpu",
+        device: str | torch.device = "cpu",  # where the running mean lives
     ):
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, not {momentum!r}.")

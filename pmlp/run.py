@@ -71,10 +71,10 @@ def predict(
 
 
 def accuracy(
-    network: nn.Module,
+    network: nn.Module,  # what is evaluated
     images: Tensor,  # uint8 [N, C, H, W]
     labels: Tensor,  # their classes [N]
-    views: Views,
+    views: Views,  # which normalises images
     batch: int = 512,  # images of one forward pass
 ) -> float:
     "The share of images whose most probable class is right; each process counts its part of them."
@@ -87,7 +87,10 @@ class Tally:
     "Sums over the steps since the last evaluation."
     names = ("steps", "loss_supervised", "loss_unsupervised", "loss_contrastive", "labelled", "confident", "known", "correct", "mixed", "moved")
 
-    def __init__(self, device):
+    def __init__(
+        self,
+        device: torch.device,  # where the losses are
+    ):
         self.sums = torch.zeros(len(self.names), device=device)
 
     def add(
@@ -131,7 +134,7 @@ def seconds_left(
 
 
 def duration(
-    seconds: float,
+    seconds: float,  # not negative
 ) -> str:
     "Seconds in words."
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
@@ -180,7 +183,7 @@ class Run:
 
 # %% ../nbs/10d_run.ipynb #df377199
 def run_state(
-    run: Run,
+    run: Run,  # in any iteration
 ) -> dict:
     "What a checkpoint stores of a run; weights that are not finite are an error."
     learner = run.learner
@@ -191,7 +194,7 @@ def run_state(
 
 
 def load_run_state(
-    run: Run,
+    run: Run,  # in any iteration
     state: dict,  # from `run_state`, on any device
 ):
     "Put a run where another, of the same settings, was."

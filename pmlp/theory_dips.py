@@ -20,7 +20,7 @@ from .theory_paths import Trials, connect, draw_trials, log_density
 def dip_chances(
     first: Family,  # X1
     second: Family,  # X2
-    separations: list[float],
+    separations: list[float],  # distances of the two means, ascending
     thresholds: list[float],  # τ
     *,
     trials: int,  # T
@@ -43,9 +43,9 @@ def dip_chances(
 
 
 def passing(
-    separations: list[float],
+    separations: list[float],  # distances of the two means, ascending
     chances: Tensor,  # [separations]
-    level: float = 0.99,
+    level: float = 0.99,  # the chance that is asked for
 ) -> float:  # infinite if the last one is still below
     "The separation from which chances stay at or above a level, between two of the given ones by a straight line."
     below = (torch.as_tensor(chances) < level).nonzero()
@@ -59,7 +59,7 @@ def passing(
 
 # %% ../nbs/05c_theory_dips.ipynb #159bce5d
 def densest_path(
-    trials: Trials,
+    trials: Trials,  # ends and support
     bandwidth: float,  # h
     path_points: int = 9,  # points on each line
 ) -> Tensor:  # [T]

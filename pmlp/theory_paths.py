@@ -31,7 +31,7 @@ def draw_trials(
     separation: float,  # distance of the two means
     trials: int,  # T
     support: int,  # n, half of them from each cluster
-    generator: Generator,
+    generator: Generator,  # of the draws
     same: bool = False,  # draw x2 from the first cluster too
 ) -> Trials:
     "Draw fresh path ends and fresh support for every trial."
@@ -50,9 +50,9 @@ PATHS = ("line", "polyline", "bridge", "detour")
 
 
 def connect(
-    trials: Trials,
+    trials: Trials,  # ends and support
     kind: str,  # one of PATHS
-    generator: Generator,
+    generator: Generator,  # of bends and bridges
     vertices: int = 61,  # V; 60 segments divide evenly among 1, 3 or 4 straight pieces
 ) -> Tensor:  # [T, V, d], from start to end
     "Paths from the start to the end of every trial."
@@ -108,7 +108,7 @@ def density_bound(
     excess: Tensor,  # t3 [...]
     norm: float,  # K
     bandwidth: float,  # h
-    constants: Constants = UNIVERSAL,
+    constants: Constants = UNIVERSAL,  # C and c of Lemma 1
 ) -> Tensor:  # [...]
     "Lemma 3's bound on the density outside of a ball of radius C K √d + t3, for the best inner ball."
     excess = torch.as_tensor(excess, dtype=torch.float64)[..., None]
@@ -123,7 +123,7 @@ def ball_radius(
     norm: float,  # K
     dimension: int,  # d
     bandwidth: float,  # h
-    constants: Constants = UNIVERSAL,
+    constants: Constants = UNIVERSAL,  # C and c of Lemma 1
 ) -> float:  # C K √d + t3
     "The ball outside of which a cluster's density is at most τ, and which holds a point with a given probability."
     if not 0 < threshold < 1 or not 0 < probability < 1:

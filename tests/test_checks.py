@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / ".ci"))
 
 import checks
+import reading
 
 
 @pytest.fixture
@@ -44,7 +45,8 @@ def code_cell(source, **changes):
 
 
 def test_an_untouched_copy_passes(copy):
-    assert {name: check(copy) for name, check, _ in checks.CHECKS} == {name: [] for name, _, _ in checks.CHECKS}
+    every = checks.CHECKS + reading.CHECKS
+    assert {name: check(copy) for name, check, _ in every} == {name: [] for name, _, _ in every}
 
 
 def test_a_clean_new_cell_passes(copy):
@@ -128,3 +130,55 @@ def test_the_readme_follows_directives_and_links(copy):
     assert text == (
         "[config](nbs/00_config.ipynb), [site](https://host.org/x)\n\n    two\n\n```python\nshown = 3\n```\n"
     )
+
+
+@pytest.mark.parametrize("words", ["# Neighbours", "> Exact", "**Read before:**", "**Running time:**", "**Reading time:**"])
+def test_an_opening_without_its_parts(copy, words):
+    path = copy / "nbs" / "01_neighbors.ipynb"
+
+    def remove(cells):
+        assert words in "".join(cells[0]["source"])
+        cells[0]["source"] = ["".join(cells[0]["source"]).replace(words, "", 1)]
+
+    edit_cells(path, remove)
+    (problem,) = [problem for problem in reading.openings(copy) if "01_neighbors" in problem]
+    assert "opens without" in problem
+
+
+def test_code_before_prose(copy):
+    edit_cells(copy / "nbs" / "explore.ipynb", lambda cells: cells.insert(0, code_cell("1 + 1")))
+    assert any("explore" in problem for problem in reading.openings(copy))
+
+
+@pytest.mark.parametrize("damage", ["unfolded", "untagged", "unchecked", "missing"])
+def test_a_solution_that_is_open_or_proves_nothing(copy, damage):
+    def edit(cells):
+        if damage == "missing":
+            del cells[-1]
+        elif damage == "unchecked":
+            cells[-1]["source"] = ["# Solution 2: trust me\n", "1 + 1"]
+        elif damage == "untagged":
+            del cells[-1]["metadata"]["tags"]
+        else:
+            del cells[-1]["metadata"]["jupyter"]["source_hidden"]
+
+    edit_cells(copy / "nbs" / "02_density.ipynb", edit)
+    (problem,) = reading.unfolded_solutions(copy)
+    assert "nbs/02_density.ipynb" in problem
+
+
+@pytest.mark.parametrize(
+    "source, missing",
+    [
+        ("def shown(a): return a", ["no docstring", "no comment on a"]),
+        ('def shown(\n    a,\n    b,  # second\n):\n    "Adds."\n    return a + b', ["no comment on a"]),
+        ('def unseen(\n    a,  # first\n):\n    "Adds."\n    return a', ["no example"]),
+        ('class shown:\n    "A pair."\n    a: int  # first\n    b: int', ["no comment on b"]),
+        ('def _hidden(a): return a', []),
+    ],
+)
+def test_a_public_name_without_comments_or_example(copy, source, missing):
+    cells = [code_cell(f"#| export\n{source}"), code_cell("shown")]
+    edit_cells(copy / "nbs" / "01_neighbors.ipynb", lambda old: old.extend(cells))
+    problems = [problem for problem in reading.undocumented_names(copy) if "01_neighbors" in problem]
+    assert len(problems) == len(missing) and all(part in problem for part, problem in zip(missing, problems))
