@@ -19,7 +19,7 @@ help:
 	@echo "make report  all runs in outputs/ on one page; ARGS=\"-p outputs outputs/mine\" chooses a folder"
 	@echo "make test    all checks, all notebooks, all tests; ARGS=--slow adds the slow ones"
 	@echo "make lab     open the notebooks in JupyterLab"
-	@echo "make docs    all notebooks as web pages in _docs/"
+	@echo "make docs    the documentation as web pages in _docs/, and a check of its links"
 	@echo "make clean   remove what can be made again; data/ and outputs/ stay"
 	@echo "Options: PYTHON=$(PYTHON) EXTRAS=$(EXTRAS) ARGS=\"$(ARGS)\""
 
@@ -65,7 +65,7 @@ lab: $(INSTALLED)
 	@$(BIN)/jupyter lab nbs $(ARGS)
 
 docs: $(INSTALLED)
-	@echo "Writing the notebooks as web pages to _docs/"
+	@echo "Writing the documentation to _docs/"
 	@$(BIN)/python .ci/docs.py
 	@echo "Done: open _docs/index.html"
 

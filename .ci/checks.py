@@ -21,6 +21,9 @@ ABSOLUTE_PATH = re.compile(
     r"|\b[A-Z]:\\+(?:Users|Program|Windows|Temp|home|data)"
 )
 
+# Of one notebook and of all, in bytes; of what one cell shows.
+LARGEST, LARGEST_SUM, MOST_LINES = 600_000, 5_000_000, 100
+
 
 def notebooks(root):
     """All notebooks in reading order: the front page, the numbered ones, train, then the benchmarks."""
@@ -125,6 +128,34 @@ def absolute_paths(root):
     ]
 
 
+def lines_of(output):
+    """How many lines an output takes on the page: of text, or rows of a table."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        return "".join(data["text/html"]).count("<tr")
+    shown = output.get("text") or output.get("traceback") or data.get("text/markdown") or data.get("text/plain") or []
+    return len("".join(shown).splitlines())
+
+
+def large_notebooks(root):
+    """Notebooks that are too large for git, and cells that print more than a reader reads."""
+    paths = notebooks(root)
+    sizes = {path: path.stat().st_size for path in paths}
+    problems = [
+        f"{path.relative_to(root)} has {size / 1e3:.0f} KB, more than {LARGEST / 1e3:.0f}"
+        for path, size in sizes.items()
+        if size > LARGEST
+    ]
+    if sum(sizes.values()) > LARGEST_SUM:
+        problems.append(f"all notebooks have {sum(sizes.values()) / 1e6:.2f} MB, more than {LARGEST_SUM / 1e6:.0f}")
+    for path in paths:
+        for number, cell in enumerate(read_notebook(path)["cells"]):
+            lines = sum(lines_of(output) for output in cell.get("outputs", []))
+            if lines > MOST_LINES:
+                problems.append(f"{path.relative_to(root)}, cell {number} shows {lines} lines, more than {MOST_LINES}")
+    return problems
+
+
 # In the order they run: what should hold, the check, and what to do when it does not.
 CHECKS = [
     ("notebooks are clean", unclean_notebooks, "nbdev_clean"),
@@ -132,5 +163,6 @@ CHECKS = [
     ("README.md equals what nbs/index.ipynb makes", stale_readme, "python .ci/readme.py"),
     ("ruff has no complaints", lint, "ruff check --fix --config .ci/ruff.toml nbs tests .ci, edit what is left, then nbdev_export"),
     ("papermill notebooks have their parameters cell", missing_parameters, "tag the cell `parameters` in JupyterLab"),
+    ("notebooks are small", large_notebooks, "draw smaller figures and show fewer rows, then run the notebook again"),
     ("no absolute paths", absolute_paths, "build the path from the repository's root, then run the notebook again"),
 ]

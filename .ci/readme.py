@@ -3,8 +3,9 @@
     python .ci/readme.py            write the files
     python .ci/readme.py --check    write nothing, name the files that are out of step
 
-Cells under `#| hide` are left out, cells under `#| echo: false` show only their output. Figures become files in
-nbs/images/, because a code host does not show images that are written into the text.
+Cells under `#| hide` are left out, cells under `#| echo: false` show only their output, `#| fig-alt: …` describes a
+figure to those who cannot see it. Figures become files in nbs/images/, because a code host does not show images that
+are written into the text.
 """
 
 import argparse
@@ -31,16 +32,27 @@ def link_from_root(match):
     return opening + posixpath.normpath(posixpath.join("nbs", target))
 
 
+def directives_of(source):
+    """The directives that a cell begins with, and the rest of its source."""
+    lines = source.splitlines(keepends=True)
+    directives = [match[1] for match in takewhile(bool, map(DIRECTIVE.match, lines))]
+    return directives, "".join(lines[len(directives) :])
+
+
+def description_of(directives):
+    """What `#| fig-alt: …` says, or nothing."""
+    return "".join(text.removeprefix("fig-alt:").strip() for text in directives if text.startswith("fig-alt:"))
+
+
 def prepare(cell):
     """Apply a cell's directives and links in place; return whether the README shows the cell."""
     if cell.cell_type == "markdown":
         cell.source = LINK.sub(link_from_root, cell.source)
     if cell.cell_type != "code":
         return cell.cell_type == "markdown"
-    lines = cell.source.splitlines(keepends=True)
-    directives = [match[1] for match in takewhile(bool, map(DIRECTIVE.match, lines))]
-    cell.source = "".join(lines[len(directives) :])
+    directives, cell.source = directives_of(cell.source)
     cell.metadata.transient = {"remove_source": "echo: false" in directives}
+    cell.metadata.description = description_of(directives)
     return "hide" not in directives
 
 
@@ -53,8 +65,11 @@ def render(root=ROOT):
     files = {}
     for number, (name, content) in enumerate(resources["outputs"].items(), start=1):
         path = f"nbs/images/index_{number}{Path(name).suffix}"
-        body = re.sub(rf"!\[\w+\]\({re.escape(name)}\)", f"![Figure {number}]({path})", body)
+        cell = notebook.cells[int(re.match(r"output_(\d+)_", name)[1])]
+        words = cell.metadata.description or f"Figure {number}"
+        body = re.sub(rf"!\[\w+\]\({re.escape(name)}\)", f"![{words}]({path})", body)
         files[path] = content
+    body = re.sub(r"<style scoped>.*?</style>\n", "", body, flags=re.DOTALL)  # of tables; a code host shows it as text or not at all
     body = re.sub(r"[ \t]+$", "", body, flags=re.MULTILINE)
     files["README.md"] = (re.sub(r"\n{3,}", "\n\n", body).strip() + "\n").encode()
     return files

@@ -93,6 +93,28 @@ def test_a_removed_parameters_tag(copy, name):
     assert f"nbs/{name}.ipynb has 0 cells tagged `parameters`" in problem
 
 
+def test_a_large_notebook(copy):
+    picture = {"data": {"image/png": "A" * 5_000_000}, "metadata": {}, "output_type": "display_data"}
+    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("1 + 1", outputs=[picture])))
+    alone, together = checks.large_notebooks(copy)
+    assert "nbs/index.ipynb has 5" in alone and "more than 600" in alone
+    assert "all notebooks have" in together and "more than 5" in together
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"name": "stdout", "output_type": "stream", "text": ["line\n"] * 101},
+        {"data": {"text/html": ["<tr></tr>\n"] * 101, "text/plain": ["short"]}, "output_type": "display_data"},
+        {"data": {"text/markdown": ["line\n"] * 101, "text/plain": ["short"]}, "output_type": "display_data"},
+    ],
+)
+def test_a_long_output(copy, output):
+    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("1 + 1", outputs=[output])))
+    (problem,) = checks.large_notebooks(copy)
+    assert "nbs/index.ipynb, cell" in problem and "shows 101 lines, more than 100" in problem
+
+
 # Written in pieces, for this file is checked too.
 @pytest.mark.parametrize("path", ["/" + "home/ada/run.json", "/" + "tmp/run.json", "C:" + "\\Users\\ada\\run.json"])
 def test_an_absolute_path(copy, path):
