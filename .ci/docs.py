@@ -111,7 +111,8 @@ def write_source(source, root=ROOT):
         (source / name).parent.mkdir(exist_ok=True)
         nbformat.write(notebook, source / f"{name}.ipynb")
     for name in ("CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
-        shutil.copy(root / name, source)
+        text = (root / name).read_text(encoding="utf-8").replace("](nbs/", "](")  # the notebooks stand beside it here
+        (source / name).write_text(text, encoding="utf-8")
     write_reference(source, modules)
 
 
