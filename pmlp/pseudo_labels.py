@@ -142,5 +142,6 @@ def buffered_propagation(
     for _ in range(bootstraps):
         chosen = torch.randperm(len(buffer), generator=generator)[: round(fraction * len(buffer))].sort().values
         rows = torch.cat([batch, len(batch) + chosen]).to(points.device)
-        total += label_propagation(points[rows], sources[rows], known=known[rows[:, None], rows], **settings)[wanted]
+        between = known if len(rows) == len(points) else known.index_select(0, rows).index_select(1, rows)
+        total += label_propagation(points[rows], sources[rows], known=between, **settings)[wanted]
     return total / bootstraps
