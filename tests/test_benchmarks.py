@@ -15,6 +15,7 @@ STUDIES = {  # notebooks that train; runs that several of them need are made onc
     "table7_extremes": dict(reductions=["max"], bandwidths=[5.0]),
     "adaptive_threshold": dict(methods=["pmlp"], thresholds=[0.95], patience=1),
     "figure3_pseudo_labels": dict(evaluate_every=None),
+    "cifar10_small": dict(dataset="digits", n_labels=40, evaluate_every=None, rivals=["supervised-weak"]),
 }
 SMALL = {
     "estimator": dict(seeds=2, labels_per_class=[1, 4], points=1200, sizes=[3000, 4000], headline=3000),
