@@ -113,7 +113,7 @@ def on_first_images(
 # %% ../nbs/12_paper.ipynb #17d7e12f
 def study(
     parameters: dict | list[dict],  # as for `grid`
-    seeds: Iterable[int],
+    seeds: Iterable[int],  # each variant is run with each of them
     outputs: str | os.PathLike,  # where each run gets a folder; finished runs are not repeated
     workers: int = 2,  # processes, each with one run at a time
     n_train: int | None = None,  # the first so many training images; None: all
@@ -174,7 +174,7 @@ def summary(
     compared = shown.dropna(subset="difference")
     if compared.low.isna().any():
         return "A single seed has no interval: these runs show that the notebook works, and nothing else."
-    apart = compared[(compared.low > 0) | (compared.high < 0)]
+    apart = compared[compared.result != "no measurable difference"]
     if apart.empty:
         return f"No measurable difference from the baseline for any of the {len(compared)} variants."
     listed = "; ".join(f"{', '.join(map(str, key if isinstance(key, tuple) else (key,)))}: {row.difference:+.2f}" for key, row in apart.iterrows())
@@ -200,7 +200,7 @@ def footer(
     steps = " and ".join(f"{count:,}" for count in sorted(results.steps.unique()))
     seeds = ", ".join(str(seed) for seed in sorted(results.seed.unique()))
     return (f"{len(results)} runs of {settings}, {images}; seeds {seeds}; {steps} steps; {', '.join(sorted(results.encoder.unique()))}; {machine()}; "
-            f"{results.seconds.sum():.0f} s of training, {seconds:.0f} s for this notebook.")
+            f"{results.seconds.sum():.0f} s of training in all, {seconds:.0f} s for this notebook, which repeats no finished run.")
 
 # %% ../nbs/12_paper.ipynb #6f3e2a2a
 SHAPES = dict(digits=(1, 8, 8), fashion_mnist=(1, 28, 28), cifar10=(3, 32, 32), cifar100=(3, 32, 32), svhn=(3, 32, 32), stl10=(3, 96, 96))
@@ -222,7 +222,7 @@ def step_flops(
 
 def gpu_hours(
     parameters: dict | list[dict],  # as for `grid`
-    seeds: Iterable[int] = (0,),
+    seeds: Iterable[int] = (0,),  # each run is made with each of them
     rate: float = 25e12,  # operations per second that the GPU sustains: an assumption
 ) -> float:
     "Hours that a grid's networks would take on one GPU."
@@ -231,9 +231,9 @@ def gpu_hours(
 
 def price(
     parameters: dict | list[dict],  # as for `grid`
-    seeds: Iterable[int] = (0,),
+    seeds: Iterable[int] = (0,),  # each run is made with each of them
 ) -> str:  # such as "about 17 GPU hours (an estimate: see the budget)"
     "What a grid would cost on one GPU, in words."
     hours = gpu_hours(parameters, seeds)
-    amount = f"{hours:,.0f} GPU hours" if hours >= 10 else f"{hours:.1f} GPU hours" if hours >= 1 else f"{60 * hours:.1g} GPU minutes"
-    return f"about {amount} (an estimate: see the budget)"
+    scale, unit = (1, "hours") if hours >= 1 else (60, "minutes") if hours >= 1 / 60 else (3600, "seconds")
+    return f"about {scale * hours:,.0f} GPU {unit} (an estimate: see the budget)"
