@@ -147,7 +147,7 @@ def verdict(one, other, differences):
     if len(differences) < 2:
         return "one pair: no interval"
     mean, low, high = interval(differences)
-    if low <= 0 <= high:
+    if low <= 0 <= high or math.isclose(low, high, abs_tol=1e-9):
         return "no measurable difference"
     return f"{one} is {'better' if mean > 0 else 'worse'} than {other}"
 
