@@ -23,6 +23,7 @@ import nbformat
 from fastcore.docments import docments
 from sphinx.application import Sphinx
 from sphinx.util.console import strip_escape_sequences
+from sphinx.util.docutils import docutils_namespace
 
 from checks import notebooks
 from readme import description_of, directives_of
@@ -171,11 +172,12 @@ def build(target, root=ROOT):
         source.mkdir()
         write_source(source, root)
         pages, doctrees, warnings = Path(folder) / "html", Path(folder) / "doctrees", io.StringIO()
-        app = Sphinx(source, None, pages, doctrees, "html", confoverrides=config, status=None, warning=warnings)
-        app.connect("autodoc-process-docstring", describe_parameters)
-        app.connect("autodoc-process-signature", shorten_signature)
-        app.connect("autodoc-skip-member", skip_generated)
-        app.build()
+        with docutils_namespace():  # a second build in one process begins afresh
+            app = Sphinx(source, None, pages, doctrees, "html", confoverrides=config, status=None, warning=warnings)
+            app.connect("autodoc-process-docstring", describe_parameters)
+            app.connect("autodoc-process-signature", shorten_signature)
+            app.connect("autodoc-skip-member", skip_generated)
+            app.build()
         shutil.copytree(pages, target, dirs_exist_ok=True)  # MyST-NB writes more beside the pages
         return strip_escape_sequences(warnings.getvalue()).splitlines()
 

@@ -64,12 +64,12 @@ def lab(copy, tmp_path_factory):
         port = free.getsockname()[1]
     token = secrets.token_hex()
     command = [sys.executable, "-m", "jupyterlab", str(copy / "nbs"), "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-    command += [f"--port={port}", f"--IdentityProvider.token={token}", f"--LabApp.user_settings_dir={settings}"]
+    command += [f"--port={port}", f"--IdentityProvider.token={token}", f"--LabApp.user_settings_dir={settings}", f"--LabApp.workspaces_dir={settings}"]
     environment = os.environ | {"PYTHONPATH": str(copy), "PMLP_HOME": str(copy), "OMP_WAIT_POLICY": "PASSIVE"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             wait_for(f"http://127.0.0.1:{port}/api/status?token={token}")
-            yield lambda notebook: f"http://127.0.0.1:{port}/lab/tree/{notebook}?token={token}"
+            yield lambda notebook: f"http://127.0.0.1:{port}/lab/tree/{notebook}?reset&token={token}"
         finally:
             server.terminate()
 
