@@ -173,7 +173,7 @@ def nearest_logs(
     if exclude_ends:
         rows[torch.arange(len(ends), device=ends.device), ends] = 1e30  # finite, but never among the nearest
     if rows.device.type == "cpu":
-        return partition_in_threads(rows.mul_(-1 / bandwidth), pairs, fractions, support, shift)
+        return partition_in_threads(rows.mul_(-1 / bandwidth), pairs, fractions, min(support, len(points)), shift)
     logs = []
     for first, second in zip(*(column.split(max(1, 2**25 // len(points))) for column in pairs.T)):
         near, far = rows[first], rows[second]
