@@ -20,3 +20,10 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "slow" in item.keywords and not config.getoption("slow"):
             item.add_marker(pytest.mark.skip(reason="needs --slow"))
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A folder of its own for data and runs."""
+    monkeypatch.setenv("PMLP_HOME", str(tmp_path))
+    return tmp_path

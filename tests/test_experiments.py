@@ -20,12 +20,7 @@ from pmlp.training import Trainer, train
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT = dict(dataset="digits", steps=8, mix_after=2, evaluate_every=4, checkpoint_every=4, labeled_batch=16, unlabeled_batch=32)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("PMLP_HOME", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,7 @@ from pmlp.training import Trainer, run_params, train
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT = dict(dataset="digits", steps=24, mix_after=8, evaluate_every=12, checkpoint_every=12, labeled_batch=16, unlabeled_batch=32)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("PMLP_HOME", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def noise(count, shape, classes):
