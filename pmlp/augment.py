@@ -136,8 +136,9 @@ def warp(
     matrices: Tensor,  # [B, 2, 3], in pixels from the centre
 ) -> Tensor:  # uint8 [B, C, H, W]
     "Sample every image through its matrix, bilinearly, with black outside."
-    if images.device.type == "cpu" and len(images) > 32:  # as many as stay in a core's cache
-        return torch.cat([warp(*part) for part in zip(images.split(32), matrices.split(32))])
+    block = max(1, 2**17 // images[0].numel())  # as many as stay in a core's cache
+    if images.device.type == "cpu" and len(images) > block:
+        return torch.cat([warp(*part) for part in zip(images.split(block), matrices.split(block))])
     height, width = images.shape[2:]
     half = torch.tensor([width / 2, height / 2], device=images.device)[:, None]
     down, right = (torch.arange(length, device=images.device)[:, None] - (length - 1) / 2 for length in (height, width))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from .kernels import all_points_sums, nearest_logs
+from .kernels import all_points_sums, distinct, nearest_logs
 from .lists import Lists, list_length, listed_logs, lists_pay, neighbor_lists, searched_logs
 from .neighbors import check_points, searcher
 
@@ -52,7 +52,7 @@ def path_logs(
         return logs_from_lists(points, pairs, fractions, bandwidth, support, exclude_ends, lists)
     if support is not None and support < available:
         logs = nearest_in_memory(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory, known)
-        return logs + bend(points, pairs, fractions, bandwidth)
+        return logs + bend(points, pairs, fractions, bandwidth, known)
     ends, places = distinct_ends(pairs, len(points))
     sums = all_points_sums(points, ends, places, fractions, bandwidth, exclude_ends, known)
     count = len(points) - excluded[:, None].double()
@@ -61,13 +61,18 @@ def path_logs(
     if weak.any():
         everything = nearest_in_memory(points, pairs[weak], fractions, bandwidth, len(points), exclude_ends, max_memory, known)
         logs[weak] = everything + (len(points) / count[weak]).log().float()
-    return logs + bend(points, pairs, fractions, bandwidth)
+    return logs + bend(points, pairs, fractions, bandwidth, known)
 
 # %% ../nbs/02_density.ipynb #d2a00001
-def bend(points, pairs, fractions, bandwidth):
+def bend(points, pairs, fractions, bandwidth, known=None):
     "The term t(1-t)|a - b|²/h of each pair and point on the line [E, K]."
-    parts = [(embedding(a, points) - embedding(b, points)).square_().sum(1) for a, b in zip(*(end.split(2**16) for end in pairs.T))]
-    return torch.cat(parts)[:, None] * points.new_tensor([t * (1 - t) / bandwidth for t in fractions])
+    first, second = pairs.T
+    if known is None:
+        parts = zip(first.split(2**16), second.split(2**16))
+        lengths = torch.cat([(embedding(a, points) - embedding(b, points)).square_().sum(1) for a, b in parts])
+    else:
+        lengths = known[first, second]
+    return lengths[:, None] * points.new_tensor([t * (1 - t) / bandwidth for t in fractions])
 
 
 def logs_from_lists(points, pairs, fractions, bandwidth, support, exclude_ends, lists=None):
@@ -174,7 +179,7 @@ def path_density(
         result = points.new_zeros(len(pairs))
         return result if log else result.exp()
     low, high = torch.minimum(*pairs.T), torch.maximum(*pairs.T)
-    keys, inverse = (low * len(points) + high).unique(return_inverse=True)
+    keys, inverse = distinct(low * len(points) + high)
     pairs = torch.stack([keys // len(points), keys % len(points)], dim=1)
     fractions = [place / (path_points + 1) for place in range(1, path_points + 1)]
     logs = path_logs(points, pairs, fractions, bandwidth, support, exclude_ends, max_memory, known, lists)

@@ -180,3 +180,13 @@ def nearest_logs(
         mixed = [log_mean_exp(smallest(torch.lerp(near, far, t), support) / -bandwidth, shift) for t in fractions]
         logs.append(torch.stack(mixed, dim=1))
     return torch.cat(logs)
+
+# %% ../nbs/01b_kernels.ipynb #88055ad9
+def distinct(
+    keys: Tensor,  # [E] int64
+) -> tuple[Tensor, Tensor]:  # the distinct keys in order; the place of each key among them [E]
+    "Every key once."
+    if keys.device.type != "cpu" or len(keys) > 2**15:
+        return keys.unique(return_inverse=True)
+    found, places = np.unique(keys.numpy(), return_inverse=True)
+    return torch.from_numpy(found), torch.from_numpy(places)

@@ -116,6 +116,21 @@ def buffered_labels(
             **{name: getattr(config, name) for name in PROPAGATION},
         )
 
+# %% ../nbs/10_labeller.ipynb #f650407f
+def forget(
+    config: Config,  # buffer_reset, alignment_reset and threshold_restart
+    buffer: Buffer,
+    alignment: DistributionAlignment,
+    threshold: Threshold,
+):
+    "Forget what the config says is forgotten when an epoch starts."
+    if config.buffer_reset:
+        buffer.clear()
+    if config.alignment_reset:
+        alignment.reset()
+    if config.threshold_restart:
+        threshold.count = 0
+
 # %% ../nbs/10_labeller.ipynb #22497979
 class PseudoLabeller:
     "Turns predictions into pseudo-labels, and remembers what the next iteration needs."
@@ -144,7 +159,7 @@ class PseudoLabeller:
         "The pseudo-labels of one iteration."
         c = self.config
         if iteration % c.epoch_steps == 0:
-            self.start_epoch()
+            forget(c, self.buffer, self.alignment, self.threshold)
         predictions = logits.float().softmax(1)
         predictions = self.alignment(predictions) if c.alignment else predictions
         propagated, mixed = None, predictions
@@ -155,15 +170,6 @@ class PseudoLabeller:
         self.threshold.update(mask.float().mean(), iteration // c.epoch_steps)
         self.buffer.update(torch.cat([labeled, unlabeled]).float(), torch.cat([labels, predictions]))
         return PseudoLabels(mixed, mask, predictions, propagated)
-
-    def start_epoch(self):
-        "Forget what the config says is forgotten at an epoch's end."
-        if self.config.buffer_reset:
-            self.buffer.clear()
-        if self.config.alignment_reset:
-            self.alignment.reset()
-        if self.config.threshold_restart:
-            self.threshold.count = 0
 
     def state_dict(self):
         "What a checkpoint stores."

@@ -185,11 +185,12 @@ def rank(
     ids: Tensor,  # candidates [Q, C], -1 for none
     k: int,  # how many to keep
     own: bool,  # the queries are the points: drop each point's own id
+    known: Tensor | None = None,  # accurate squared distances from the queries to all points [Q, N], if there are any
 ) -> Neighbors:  # the k nearest candidates
-    "Rank candidates by exactly recomputed distance, then by id."
+    "Rank candidates by exactly recomputed or known distance, then by id."
     ids = ids.sort(dim=1).values
     block = max(1, 2**17 // (ids.shape[1] * points.shape[1]))  # what stays in the cache
-    sqdist = torch.cat([
+    sqdist = known.gather(1, ids) if known is not None else torch.cat([
         (embedding(some.clamp_min(0), points) - rows[:, None]).square_().sum(-1)  # embedding: a fast gather of rows
         for some, rows in zip(ids.split(block), queries.split(block))
     ])

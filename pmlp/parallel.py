@@ -173,8 +173,10 @@ def average_norms(
     network: nn.Module,  # the plain network
 ):
     "Average the running statistics of batch norms over all processes."
+    if world() == 1:
+        return
     norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    if world() == 1 or not norms or isinstance(norms[0], nn.SyncBatchNorm):
+    if not norms or isinstance(norms[0], nn.SyncBatchNorm):
         return
     statistics = [part for norm in norms for part in (norm.running_mean, norm.running_var)]
     flat = torch.cat(statistics)

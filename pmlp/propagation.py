@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from .density import check_pairs, path_density
-from .kernels import sparse_csr, squared_distances
+from .kernels import distinct, sparse_csr, squared_distances
 from .lists import Lists, list_length, lists_pay, neighbor_lists
 from .neighbors import Neighbors, capped, check_points, knn, rank
 
@@ -108,7 +108,7 @@ def affinity(
     if lost > 0.01:
         warnings.warn(f"{lost:.0%} of the edges are too weak for float32, and points with no other edge get no label: normalise the "
                       f"features, or raise temperature = {temperature} (or the bandwidth).", stacklevel=3)
-    keys, places = torch.cat([rows * count + columns, columns * count + rows]).unique(return_inverse=True)
+    keys, places = distinct(torch.cat([rows * count + columns, columns * count + rows]))
     values = weights.new_zeros(len(keys)).index_add_(0, places, weights.repeat(2))
     starts = torch.searchsorted(keys, torch.arange(count + 1, device=keys.device) * count)
     return sparse_csr(starts, keys % count, values, (count, count))
@@ -240,6 +240,39 @@ def with_entry_regularizer(matrix, labels, alpha, size):
     ones = solve(matrix, torch.ones_like(labels[:, :1]), alpha)
     return (labels - ones * (size * labels.sum(0) / (1 + size * ones.sum()))).clamp_min_(0)
 
+# %% ../nbs/03_propagation.ipynb #6079a31e
+def check_propagation(alpha, iterate=None, entry_regularizer=0.0):
+    "Refuse impossible settings of the propagation."
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie between 0 and 1, both excluded, not {alpha!r}.")
+    if iterate is not None and (not isinstance(iterate, int) or isinstance(iterate, bool) or iterate < 1):
+        raise ValueError(f"iterate must be None or a whole number of at least 1, not {iterate!r}.")
+    if not 0 <= entry_regularizer < math.inf or (entry_regularizer and iterate):
+        raise ValueError(f"entry_regularizer must be finite, not negative, and 0 together with iterate, not {entry_regularizer!r}.")
+
+
+def distributions(
+    matrix: Tensor,  # S [N, N], sparse CSR, float64, symmetric
+    sources: Tensor,  # Y [N, C], float64
+    alpha: float,
+    iterate: int | None,
+    prior: Tensor | None,  # wanted class masses [C]
+    entry_regularizer: float,
+) -> Tensor:  # [N, C], rows sum to one, float32
+    "Label distributions on a normalised graph."
+    if iterate is None:
+        labels = solve(matrix, sources, alpha)
+        if entry_regularizer > 0:
+            labels = with_entry_regularizer(matrix, labels, alpha, entry_regularizer)
+    else:
+        labels = sources
+        for _ in range(iterate):
+            labels = alpha * (matrix @ labels) + (1 - alpha) * sources
+    if prior is not None:
+        labels = labels * torch.where(labels.sum(0) > 0, prior / prior.sum() / labels.sum(0), 0)
+    mass = labels.sum(1, keepdim=True)
+    return torch.where(mass > 0, labels / mass, 1 / labels.shape[1]).float()
+
 # %% ../nbs/03_propagation.ipynb #39c21ee7
 @torch.no_grad()
 def propagate(
@@ -260,12 +293,7 @@ def propagate(
     if not ((weights.values() >= 0) & (weights.values() < math.inf)).all():
         raise ValueError("weights must be finite and not negative.")
     sources = check_sources(sources, len(weights)).to(weights.device)
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie between 0 and 1, both excluded, not {alpha!r}.")
-    if iterate is not None and (not isinstance(iterate, int) or isinstance(iterate, bool) or iterate < 1):
-        raise ValueError(f"iterate must be None or a whole number of at least 1, not {iterate!r}.")
-    if not 0 <= entry_regularizer < math.inf or (entry_regularizer and iterate):
-        raise ValueError(f"entry_regularizer must be finite, not negative, and 0 together with iterate, not {entry_regularizer!r}.")
+    check_propagation(alpha, iterate, entry_regularizer)
     prior = class_prior(balance, sources)
     matrix = normalized(weights)
     probe = torch.linspace(0, 1, len(weights), device=weights.device, dtype=torch.float64)
@@ -273,18 +301,7 @@ def propagate(
     crossed = probe.T @ (matrix @ probe)
     if not torch.allclose(crossed, crossed.T, rtol=1e-6):
         raise ValueError("weights must be symmetric: use weights + weights.T.")
-    if iterate is None:
-        labels = solve(matrix, sources, alpha)
-        if entry_regularizer > 0:
-            labels = with_entry_regularizer(matrix, labels, alpha, entry_regularizer)
-    else:
-        labels = sources
-        for _ in range(iterate):
-            labels = alpha * (matrix @ labels) + (1 - alpha) * sources
-    if prior is not None:
-        labels = labels * torch.where(labels.sum(0) > 0, prior / prior.sum() / labels.sum(0), 0)
-    mass = labels.sum(1, keepdim=True)
-    return torch.where(mass > 0, labels / mass, 1 / labels.shape[1]).float()
+    return distributions(matrix, sources, alpha, iterate, prior, entry_regularizer)
 
 # %% ../nbs/03_propagation.ipynb #6b1df263
 def neighbor_graph(
@@ -299,12 +316,11 @@ def neighbor_graph(
         return knn(points, k)
     if edges == "all":
         k = capped(k, len(points) - 1)
-        count = min(k + 5, len(points))
         if known.device.type == "cpu":
-            candidates = torch.from_numpy(np.argpartition(known.numpy(), count - 1, axis=1)[:, :count])
+            candidates = torch.from_numpy(np.argpartition(known.numpy(), k, axis=1)[:, : k + 1])
         else:
-            candidates = known.topk(count, largest=False).indices
-        return rank(points, points, candidates, k, own=True)
+            candidates = known.topk(k + 1, largest=False).indices
+        return rank(points, points, candidates, k, own=True, known=known)
     if high.all():
         return Neighbors(torch.arange(len(points), device=points.device)[:, None], points.new_zeros(len(points), 1))
     low, sources = (~high).nonzero().squeeze(1), high.nonzero().squeeze(1)
@@ -350,6 +366,7 @@ def label_propagation(
         raise ValueError(f"edges must be 'all' or 'low_to_high', not {edges!r}.")
     if density not in ("absolute", "relative", None):
         raise ValueError(f"density must be 'absolute', 'relative' or None, not {density!r}.")
+    check_propagation(alpha, entry_regularizer=entry_regularizer)
     lists = log_density = None
     if density is not None and edges == "all" and known is None and lists_pay(len(points), support):
         k = capped(k, len(points) - 1)
@@ -366,4 +383,4 @@ def label_propagation(
             bandwidth=bandwidth, reduce=reduce, kind=density, exclude_ends=exclude_ends, log=True, known=known, lists=lists,
         ).view(neighbors.ids.shape)
     weights = affinity(points, neighbors, similarity=similarity, temperature=temperature, log_density=log_density)
-    return propagate(weights, checked, alpha=alpha, balance=balance, entry_regularizer=entry_regularizer)
+    return distributions(normalized(weights), checked, alpha, None, class_prior(balance, checked), entry_regularizer)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .augment import apply_strong, apply_weak, channel_statistics, draw_strong, draw_weak, normalize, view_generator
+from .augment import Strong, Weak, apply_strong, apply_weak, channel_statistics, draw_strong, draw_weak, normalize, view_generator
 from .batches import Batches
 from .config import Config
 from .data import Images
@@ -61,27 +61,39 @@ def unlabeled_pool(
     return chosen.nonzero()[:, 0]
 
 # %% ../nbs/10a_views.ipynb #ce2209fd
-def make_view(
-    images: Tensor,  # uint8, the rows of this process [rows, C, H, W]
-    count: int,  # rows of all processes
+def rows_of(draws, count):
+    "This process's rows of what was drawn for `count` images."
+    return type(draws)(*(part[shard(count)] for part in draws))
+
+
+def weak_draws(
+    config: Config,  # the fields of weak views
+    size: tuple[int, int],  # height and width
     iteration: int,
-    stream: int,  # FIRST, SECOND, WEAK or STRONG
-    strong: bool,  # distort the weak view
-    config: Config,  # the fields of the views
-) -> Tensor:  # uint8, the same shape
-    "One view of the images of an iteration."
-    c, size, rows = config, images.shape[2:], shard(count)
-    weak = draw_weak(count, size, pad=c.weak_pad, flip=c.weak_flip, last_offset=c.weak_last_offset,
-                     generator=view_generator(c.seed, iteration, stream))
-    images = apply_weak(images, type(weak)(*(part[rows] for part in weak)))
-    if not strong:
-        return images
-    draws = draw_strong(
-        count, size, kind=c.strong_view, operations=c.strong_operations, probability=c.strong_probability,
-        magnitude=c.strong_magnitude, cutout=c.cutout, cutout_pixels=c.cutout_pixels,
-        generator=view_generator(c.seed, iteration, stream + 10),
-    )
-    return apply_strong(images, type(draws)(*(part[rows] for part in draws)))
+    counts: dict[int, int],  # images of all processes by stream: FIRST, SECOND, WEAK, STRONG
+) -> Weak:  # for this process's images of all streams, one after the other
+    "What weak views do, each stream by its own random numbers."
+    draws = [
+        rows_of(draw_weak(count, size, pad=config.weak_pad, flip=config.weak_flip, last_offset=config.weak_last_offset,
+                          generator=view_generator(config.seed, iteration, stream)), count)
+        for stream, count in counts.items()
+    ]
+    return Weak(*map(torch.cat, zip(*draws)))
+
+
+def strong_draws(
+    config: Config,  # the fields of strong views
+    size: tuple[int, int],  # height and width
+    iteration: int,
+    stream: int,
+    count: int,  # images of all processes
+) -> Strong:  # for this process's images
+    "What strong views do to the weak views of one stream."
+    return rows_of(draw_strong(
+        count, size, kind=config.strong_view, operations=config.strong_operations, probability=config.strong_probability,
+        magnitude=config.strong_magnitude, cutout=config.cutout, cutout_pixels=config.cutout_pixels,
+        generator=view_generator(config.seed, iteration, stream + 10),
+    ), count)
 
 # %% ../nbs/10a_views.ipynb #ced06cbe
 class Views:
@@ -108,11 +120,15 @@ class Views:
 
     def __call__(self, iteration, labeled_only=False):
         "The batch of an iteration; `labeled_only` leaves the unlabelled images out."
-        strong, device = self.config.labeled_view == "strong", self.images.device
+        c, device, size = self.config, self.images.device, self.shape[1:]
         ids = self.split[self.labeled(iteration)].to(device)
         others = ids[:0] if labeled_only else self.pool[self.unlabeled(iteration)].to(device)
-        wanted = [(ids, FIRST, strong), (ids, SECOND, strong)]
-        wanted += [] if labeled_only else [(others, WEAK, False), (others, STRONG, True)]
-        views = [make_view(self.images[chosen[shard(len(chosen))]], len(chosen), iteration, stream, distort, self.config)
-                 for chosen, stream, distort in wanted]
+        wanted = {FIRST: ids, SECOND: ids} | ({} if labeled_only else {WEAK: others, STRONG: others})
+        distorted = {FIRST, SECOND, STRONG} if c.labeled_view == "strong" else {STRONG}
+        mine = [chosen[shard(len(chosen))] for chosen in wanted.values()]
+        weak = weak_draws(c, size, iteration, {stream: len(chosen) for stream, chosen in wanted.items()})
+        views = list(apply_weak(self.images[torch.cat(mine)], weak).split([len(chosen) for chosen in mine]))
+        for place, (stream, chosen) in enumerate(wanted.items()):
+            if stream in distorted:
+                views[place] = apply_strong(views[place], strong_draws(c, size, iteration, stream, len(chosen)))
         return Batch(normalize(torch.cat(views), self.mean, self.std), self.labels[ids], self.labels[others])
