@@ -161,7 +161,7 @@ def difference_plot(
     if printed is not None:
         axis.plot([place + 0.2 for place in places], printed, **PUBLISHED)
     axis.set_xticks(places, names)
-    axis.set(ylabel="points above the baseline")
+    axis.set(xlabel="variant", ylabel="points above the baseline")
     axis.legend(frameon=False)
     fig.tight_layout()
     return fig
@@ -226,7 +226,8 @@ def gpu_hours(
     rate: float = 25e12,  # operations per second that the GPU sustains: an assumption
 ) -> float:
     "Hours that a grid's networks would take on one GPU."
-    return sum(step_flops(run.config) * run.config.steps for run in plan(parameters, list(seeds))) / rate / 3600
+    seeds = list(seeds)
+    return len(seeds) * sum(step_flops(run.config) * run.config.steps for run in plan(parameters, seeds[:1])) / rate / 3600
 
 
 def price(
