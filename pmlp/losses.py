@@ -58,7 +58,9 @@ def contrastive_loss(
     logits = first @ second.T / temperature
     if form == "paper":
         others = logits.masked_fill(torch.eye(count, dtype=torch.bool, device=logits.device), -math.inf)
-        return (others.logsumexp(1) - (logits + relations.log()).logsumexp(1)).mean()
+        unrelated = relations == 0  # the logarithm of zero is slow
+        weights = relations.masked_fill(unrelated, 1).log_().masked_fill_(unrelated, -math.inf)
+        return (others.logsumexp(1) - (logits + weights).logsumexp(1)).mean()
     if form == "authors":
         shares = relations / relations.sum(1, keepdim=True)
         return -(shares * (logits.softmax(1) + 1e-6).log()).sum(1).mean()

@@ -6,6 +6,8 @@
 __all__ = ['Block', 'Whitening', 'build_encoder', 'Network', 'ema']
 
 # %% ../nbs/08_models.ipynb #bec6dc16
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, normalize, unfold
@@ -201,3 +203,21 @@ def ema(
     for parameter in average.parameters():
         parameter.requires_grad_(False)
     return average
+
+# %% ../nbs/08_models.ipynb #128645d9
+def mover(
+    average: AveragedModel,  # of `ema`
+    network: nn.Module,  # the network that is trained
+) -> Callable[[], None]:
+    "What `average.update_parameters(network)` does, without looking for the tensors at every step."
+    means, parameters = list(average.module.parameters()), list(network.parameters())
+    buffers = list(zip(average.module.buffers(), network.buffers()))
+
+    @torch.no_grad()
+    def move():
+        average.multi_avg_fn(means, parameters, average.n_averaged)
+        for ours, theirs in buffers:
+            ours.copy_(theirs)
+        average.n_averaged += 1
+
+    return move

@@ -16,7 +16,7 @@ from .augment import view_generator
 from .config import Config
 from .labeller import PseudoLabeller, PseudoLabels, propagates, rampdown_weight
 from .losses import contrastive_loss, relations, supervised_loss, unsupervised_loss
-from .models import ema
+from .models import ema, mover
 from .parallel import gather, rank, share, world
 from .passes import Passes, build_network
 from .records import Clock
@@ -130,6 +130,7 @@ class Learner:
         self.network = build_network(config, views, classes, encoder)
         self.passes = Passes(config, self.network)
         self.average = ema(self.network, config.ema_decay).eval()
+        self.move_average = mover(self.average, self.network)
         self.labeller = PseudoLabeller(config, classes, views.images.device)
         self.parts = {"network": self.network, "average": self.average, "labeller": self.labeller,
                       "optimizer": self.passes.optimizer, "scaler": self.passes.scaler}  # all that has a state
@@ -152,7 +153,7 @@ class Learner:
             self.passes.backward(total_loss(c, losses, iteration), features, used=pseudo is not None and c.contrastive_weight > 0)
         with part("optimizer"):
             self.passes.update(iteration)
-            self.average.update_parameters(self.network)
+            self.move_average()
         self.iteration += 1
         return Step(Losses(*(loss.detach() for loss in losses)), pseudo, batch.truth, used)
 
