@@ -30,7 +30,7 @@ $(INSTALLED): settings.ini setup.py constraints.txt
 ifneq ($(and $(wildcard $(BIN)/pip),$(if $(OTHER_EXTRAS),,same)),)
 	@echo "Updating the environment in .venv"
 else
-	@command -v $(PYTHON) >/dev/null || { echo "PYTHON=$(PYTHON) is not on this machine: pmlp needs Python $(MIN_PYTHON) to $(MAX_PYTHON), choose one that is, such as make PYTHON=python3"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "PYTHON=$(PYTHON) is not on this machine: pmlp needs Python $(MIN_PYTHON) to $(MAX_PYTHON), choose one that is, such as make PYTHON=python$(MAX_PYTHON)"; exit 1; }
 	@$(PYTHON) -c 'import sys; \
 	first, last, this = "$(MIN_PYTHON)", "$(MAX_PYTHON)", "%d.%d" % sys.version_info[:2]; \
 	parts = lambda version: [int(part) for part in version.split(".")]; \

@@ -320,7 +320,7 @@ def apply_strong(
     result = images.round().clamp(0, 255).to(torch.uint8) if images.is_floating_point() else images.clone()
     for drawn, values, matrices in zip(*(part.unbind(1) for part in strong[:3])):
         kinds = FUNCTION_IDS[drawn]
-        if (kinds == kinds[0]).all():  # one operation for all, as in the digits' view
+        if len(kinds) and (kinds == kinds[0]).all():  # one operation for all, as in the digits' view
             result = change(FUNCTIONS[kinds[0]], result, values.to(images.device), matrices.to(images.device))
             continue
         order, counts = kinds.argsort(stable=True), kinds.bincount(minlength=len(FUNCTIONS)).tolist()

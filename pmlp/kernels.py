@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold_
 
 # %% ../nbs/01b_kernels.ipynb #bc2296bb
 def squared_distances(
@@ -35,8 +36,9 @@ def squared_distances(
     targets, target_norms = precise[columns].T, norms[columns]
     result = torch.empty(len(rows), len(columns), device=points.device)
     block = max(1, 2**17 // len(columns))  # what stays in the cache
+    noise = 16 * torch.finfo(torch.float64).eps * norms.max().item()  # what rounding leaves of the distance of two copies
     for some, part in zip(rows.split(block), result.split(block)):
-        part.copy_(torch.addmm(target_norms, precise[some], targets, alpha=-2).add_(norms[some, None]).clamp_(min=0))
+        part.copy_(threshold_(torch.addmm(target_norms, precise[some], targets, alpha=-2).add_(norms[some, None]), noise, 0))
     return result
 
 # %% ../nbs/01b_kernels.ipynb #696de25d

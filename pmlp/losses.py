@@ -59,7 +59,7 @@ def contrastive_loss(
     if form == "paper":
         others = logits.masked_fill(torch.eye(count, dtype=torch.bool, device=logits.device), -math.inf)
         unrelated = relations == 0  # the logarithm of zero is slow
-        weights = relations.masked_fill(unrelated, 1).log_().masked_fill_(unrelated, -math.inf)
+        weights = relations.masked_fill(unrelated, 1).log().masked_fill_(unrelated, -math.inf)
         return (others.logsumexp(1) - (logits + weights).logsumexp(1)).mean()
     if form == "authors":
         shares = relations / relations.sum(1, keepdim=True)

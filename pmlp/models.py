@@ -209,14 +209,13 @@ def mover(
     average: AveragedModel,  # of `ema`
     network: nn.Module,  # the network that is trained
 ) -> Callable[[], None]:
-    "What `average.update_parameters(network)` does, without looking for the tensors at every step."
+    "What `average.update_parameters(network)` does, without looking for the parameters at every step."
     means, parameters = list(average.module.parameters()), list(network.parameters())
-    buffers = list(zip(average.module.buffers(), network.buffers()))
 
     @torch.no_grad()
     def move():
         average.multi_avg_fn(means, parameters, average.n_averaged)
-        for ours, theirs in buffers:
+        for ours, theirs in zip(average.module.buffers(), network.buffers(), strict=True):  # a module may replace a buffer
             ours.copy_(theirs)
         average.n_averaged += 1
 

@@ -190,7 +190,7 @@ def rank(
     "Rank candidates by exactly recomputed or known distance, then by id."
     ids = ids.sort(dim=1).values
     block = max(1, 2**17 // (ids.shape[1] * points.shape[1]))  # what stays in the cache
-    sqdist = known.gather(1, ids) if known is not None else torch.cat([
+    sqdist = known.gather(1, ids.clamp_min(0)) if known is not None else torch.cat([
         (embedding(some.clamp_min(0), points) - rows[:, None]).square_().sum(-1)  # embedding: a fast gather of rows
         for some, rows in zip(ids.split(block), queries.split(block))
     ])

@@ -226,7 +226,7 @@ def gpu_hours(
     rate: float = 25e12,  # operations per second that the GPU sustains: an assumption
 ) -> float:
     "Hours that a grid's networks would take on one GPU."
-    seeds = list(seeds)
+    seeds = sorted(set(seeds))
     return len(seeds) * sum(step_flops(run.config) * run.config.steps for run in plan(parameters, seeds[:1])) / rate / 3600
 
 

@@ -198,7 +198,7 @@ def solve(
         still = inner.sum(1) < 1e5 * bound
         if still.all():
             warnings.warn(f"propagation stopped with {len(still)} points that their labels only just reach: choose an alpha further below 1, "
-                          "or more neighbours.", stacklevel=4)
+                          "or more neighbours.", stacklevel=5)
             break
         light = light.masked_scatter(light, still)
     return solution.clamp_min_(0)
@@ -316,10 +316,11 @@ def neighbor_graph(
         return knn(points, k)
     if edges == "all":
         k = capped(k, len(points) - 1)
+        count = min(k + 5, len(points))
         if known.device.type == "cpu":
-            candidates = torch.from_numpy(np.argpartition(known.numpy(), k, axis=1)[:, : k + 1])
+            candidates = torch.from_numpy(np.argpartition(known.numpy(), count - 1, axis=1)[:, :count])
         else:
-            candidates = known.topk(k + 1, largest=False).indices
+            candidates = known.topk(count, largest=False).indices
         return rank(points, points, candidates, k, own=True, known=known)
     if high.all():
         return Neighbors(torch.arange(len(points), device=points.device)[:, None], points.new_zeros(len(points), 1))
