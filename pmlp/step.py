@@ -127,10 +127,9 @@ class Learner:
         encoder: nn.Module | None = None,  # None: the one that the config names
     ):
         self.config, self.views, self.clock, self.iteration = config, views, Clock(views.images.device), 0
-        self.network = build_network(config, views, classes, encoder)
-        self.passes = Passes(config, self.network)
-        self.average = ema(self.network, config.ema_decay).eval()
-        self.move_average = mover(self.average, self.network)
+        self.network = network = build_network(config, views, classes, encoder)
+        self.passes, self.average = Passes(config, network), ema(network, config.ema_decay).eval()
+        self.move_average = mover(self.average, network)
         self.labeller = PseudoLabeller(config, classes, views.images.device)
         self.parts = {"network": self.network, "average": self.average, "labeller": self.labeller,
                       "optimizer": self.passes.optimizer, "scaler": self.passes.scaler}  # all that has a state
