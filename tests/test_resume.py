@@ -23,7 +23,7 @@ from pmlp.config import preset
 from pmlp.training import Trainer, run_params
 
 ROOT = Path(__file__).resolve().parent.parent
-SHORT = dict(dataset="digits", steps=60, mix_after=8, evaluate_every=15, checkpoint_every=5, labeled_batch=16, unlabeled_batch=32, threshold=0.5)
+SHORT = dict(dataset="digits", steps=120, mix_after=8, evaluate_every=15, checkpoint_every=5, labeled_batch=16, unlabeled_batch=32, threshold=0.5)
 # Runs main after saying so, and dies in the n-th call of a function of os: 0 is never.
 MORTAL = """
 import os, signal, sys
@@ -149,7 +149,7 @@ def test_a_signal_stores_the_run_and_says_how_to_go_on(home, whole, number):
     code, said = finish(process)
     assert code == 128 + number and number.name in said and "--resume" in said and "Traceback" not in said, said
     stored = load_checkpoint(home / "stopped" / "checkpoint.pt")["learner"]["iteration"]
-    assert 15 <= stored < 60 and f"after iteration {stored}" in said
+    assert 15 <= stored < 120 and f"after iteration {stored}" in said
     assert finish(start(home, SHORT, "stopped"))[0] == 0
     assert same(whole, home / "stopped")
 
