@@ -12,7 +12,7 @@ import papermill
 import pytest
 import torch
 
-from pmlp.checkpoints import load_checkpoint
+from pmlp.checkpoints import Checkpoints, load_checkpoint
 from pmlp.records import read_history
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,13 +104,15 @@ def ended(process):
 
 
 def stored_iteration(folder):
-    return load_checkpoint(folder / "checkpoint.pt")["learner"]["iteration"]
+    """The iteration of the newest checkpoint, also while the next one takes its place; -1 if there is none."""
+    state = Checkpoints(folder).load()
+    return -1 if state is None else state["learner"]["iteration"]
 
 
 def wait_for_iteration(folder, iteration):
     """Wait until a checkpoint of this iteration, or of a later one, is stored: its line of metrics is there before."""
     deadline = time.monotonic() + 120
-    while not (folder / "checkpoint.pt").exists() or stored_iteration(folder) < iteration:
+    while stored_iteration(folder) < iteration:
         assert time.monotonic() < deadline, "the job does not start"
         time.sleep(0.02)
 
