@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .config import _write_atomically
+from .basics import write_atomically
 
 # %% ../nbs/06_batches.ipynb #d4590e29
 def random_keys(
@@ -62,7 +62,7 @@ def save_split(
     "Store a split so that it can be checked when it is read."
     ids = ids.cpu()
     values = dict(images=len(labels), ids=ids.tolist(), labels=labels.cpu()[ids].tolist())
-    _write_atomically(Path(path), json.dumps(values) + "\n")
+    write_atomically(Path(path), json.dumps(values) + "\n")
 
 
 def load_split(

@@ -26,7 +26,7 @@ from torchvision import datasets
 from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
 from .batches import Batches, draw_split, load_split, random_keys, save_split
-from .config import data_folder
+from .basics import data_folder
 
 _all_ = ["Batches", "draw_split", "load_split", "save_split"]  # what goes with data is found here too
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import pandas
 from joblib import Parallel, delayed, parallel_config
 
-from .config import Config, Count, _write_atomically, check, repo_root
+from .basics import Count, check, repo_root, write_atomically
+from .config import Config
 from .records import in_notebook, read_history
 from .runs import Run, execute, find_notebook, read_json, run_name, run_state
 from .tables import paired, table
@@ -187,7 +188,7 @@ def run_all(
             if not hit:
                 raise
             if len(hit) == 1:
-                _write_atomically(hit[0].folder / "error.txt", f"{type(problem).__name__}: the process of this run was killed\n")
+                write_atomically(hit[0].folder / "error.txt", f"{type(problem).__name__}: the process of this run was killed\n")
             batches = [[run for run, state in zip(batch, states) if state in ("waiting", "started")], *batches]
             batches += [[run] for run in hit if len(hit) > 1]
 

@@ -20,7 +20,8 @@ import torch
 from matplotlib.figure import Figure
 from torch.utils.flop_counter import FlopCounterMode
 
-from .config import Config, data_folder, repo_root
+from .basics import data_folder, repo_root
+from .config import Config
 from .data import load
 from .experiments import combinations, grid, plan
 from .models import Network, build_encoder

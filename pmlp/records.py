@@ -20,7 +20,8 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from .checkpoints import CHECKPOINT_FILES
-from .config import Config, repo_root
+from .basics import repo_root
+from .config import Config
 from .parallel import rank
 
 # %% ../nbs/10b_records.ipynb #a5adaea1

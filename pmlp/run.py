@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from .augment import normalize
 from .batches import draw_split, load_split
 from .checkpoints import on_device
-from .config import Config, repo_root
+from .basics import repo_root
+from .config import Config
 from .data import Images, load
 from .labeller import graph_density_ratio
 from .parallel import first_goes_first, shard, total

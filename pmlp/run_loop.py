@@ -14,7 +14,7 @@ from time import perf_counter
 
 from .batches import save_split
 from .checkpoints import Checkpoints, Stopped, check_room, load_checkpoint, noted_signals, save_checkpoint, state_bytes
-from .config import _write_atomically
+from .basics import write_atomically
 from .parallel import from_first, rank, total
 from .records import Records, progress, remove_strays, say
 from .run import Run, duration, run_state, seconds_left
@@ -64,7 +64,7 @@ class RunFiles:
     def finish(self, result, again):
         "Write the result, if it is new."
         if again or not (self.folder / "result.json").exists():
-            _write_atomically(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+            write_atomically(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
         return result
 
 # %% ../nbs/10d_run_loop.ipynb #afdb74ca

@@ -20,7 +20,8 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 import pmlp
-from .config import Config, _write_atomically, repo_root
+from .basics import repo_root, write_atomically
+from .config import Config
 
 # %% ../nbs/11_runs.ipynb #4b59c77d
 class Run(NamedTuple):
@@ -166,11 +167,11 @@ def execute(
             error.unlink(missing_ok=True)
             parameters = notebook_parameters(run)
             note = dict(parameters=parameters, threads=threads, device=device, call=call)
-            _write_atomically(run.folder / "grid.json", json.dumps(note, indent=1) + "\n")
+            write_atomically(run.folder / "grid.json", json.dumps(note, indent=1) + "\n")
             with environment(**run_environment(threads, device, home)):
                 papermill.execute_notebook(notebook, run.folder / "train.ipynb", parameters=parameters, cwd=home, progress_bar=False)
     except Timeout:
         return
     except Exception as problem:  # of any kind: it is the run's, and the other runs go on
         text = f"{getattr(problem, 'ename', type(problem).__name__)}: {getattr(problem, 'evalue', problem)}"
-        _write_atomically(error, text.strip() + "\n")
+        write_atomically(error, text.strip() + "\n")

@@ -15,7 +15,8 @@ from pathlib import Path
 import pandas
 from scipy.stats import t as student
 
-from .config import DATASETS, METHODS, OTHER_DATASET, Config, repo_root
+from .basics import repo_root
+from .config import DATASETS, METHODS, OTHER_DATASET, Config
 
 # %% ../nbs/11b_tables.ipynb #5596cd99
 APART = ("seed", "split", "device")  # in these alone the runs of one cell may differ

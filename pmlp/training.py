@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from .checkpoints import Stopped, check_room, state_bytes
-from .config import Config, outputs_folder, repo_root, run_folder
+from .basics import outputs_folder, repo_root
+from .config import Config, run_folder
 from .data import Images
 from .parallel import from_first, join_processes, launch
 from .records import check_output, read_history, say

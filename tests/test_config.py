@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from pmlp.config import Config, notebook_params, preset, repo_root, run_folder
+from pmlp.basics import repo_root
+from pmlp.config import Config, notebook_params, preset, run_folder
 
 quick = settings(deadline=None, derandomize=True, max_examples=15, database=None, suppress_health_check=[HealthCheck.too_slow])
 thorough = settings(quick, max_examples=60)
@@ -316,9 +317,9 @@ def test_an_installed_package_without_repository_uses_the_working_directory(tmp_
     (tmp_path / "site" / "pmlp").mkdir(parents=True)
     (tmp_path / "work").mkdir()
     (tmp_path / "site" / "pmlp" / "__init__.py").write_text("")
-    (tmp_path / "site" / "pmlp" / "config.py").write_text((ROOT / "pmlp" / "config.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "site" / "pmlp" / "basics.py").write_text((ROOT / "pmlp" / "basics.py").read_text(encoding="utf-8"), encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if key != "PMLP_HOME"} | {"PYTHONPATH": str(tmp_path / "site")}
-    script = "import pmlp.config as c; print(c.__file__); print(c.outputs_folder()); print(c.data_folder())"
+    script = "import pmlp.basics as b; print(b.__file__); print(b.outputs_folder()); print(b.data_folder())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path / "work", env=environment, check=True)
     work = (tmp_path / "work").resolve()
     assert done.stdout.split("\n")[1:3] == [str(work / "outputs"), str(work / "data")]
