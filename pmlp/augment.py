@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor
+
+from .operations import FUNCTION_IDS, FUNCTIONS, NAMES, OPERATIONS, change, matrices_of
 
 # %% ../nbs/07_augment.ipynb #507d4356
 def view_generator(
@@ -76,159 +77,6 @@ def check_draws(images, draws):
     "Refuse images that the draws were not made for."
     if images.ndim != 4 or len(images) != len(draws[0]):
         raise ValueError(f"images must be [{len(draws[0])}, C, H, W] as were drawn for, not {list(images.shape)}.")
-
-# %% ../nbs/07_augment.ipynb #8e9e7dd5
-class Range(NamedTuple):
-    "What the magnitude of an operation may be."
-    low: float = 0.0  # a uniform magnitude is drawn from here …
-    high: float = 0.0  # … to here
-    full: float = 0.0  # the full magnitude
-    signed: bool = False  # negative for half of the images
-
-
-OPERATIONS = dict(
-    AutoContrast=Range(),
-    Brightness=Range(0.05, 0.95, 1.9),  # factor: 0 is black, 1 the image
-    Color=Range(0.05, 0.95, 1.9),  # factor: 0 is grey
-    Contrast=Range(0.05, 0.95, 1.9),  # factor: 0 is the mean grey
-    Equalize=Range(),
-    Identity=Range(),
-    Posterize=Range(4, 9, 4),  # bits that are kept, rounded down: 4 to 8
-    Rotate=Range(0, 30, 30, signed=True),  # degrees
-    Sharpness=Range(0.05, 0.95, 1.9),  # factor: 0 is blurred
-    ShearX=Range(0, 0.3, 0.3, signed=True),
-    ShearY=Range(0, 0.3, 0.3, signed=True),
-    Solarize=Range(0, 256, 256),  # grey levels from here on are inverted
-    TranslateX=Range(0, 0.3, 10 / 32, signed=True),  # share of the width, in whole pixels
-    TranslateY=Range(0, 0.3, 10 / 32, signed=True),  # share of the height
-    Affine=Range(),  # any matrix: not drawn by RandAugment, but the digits' strong view
-)
-NAMES = tuple(OPERATIONS)
-
-# %% ../nbs/07_augment.ipynb #acf2c0c6
-def matrices_of(
-    operations: Tensor,  # places in `NAMES` [...]
-    values: Tensor,  # degrees, shears or pixels, with their sign [...]
-    size: tuple[int, int],  # height and width
-) -> Tensor:  # [..., 2, 3]; the identity for other operations
-    "The matrices of geometric operations, from a place in the view to one in the image."
-    height, width = size
-    matrices = torch.eye(2, 3).repeat(*operations.shape, 1, 1)
-
-    def put(name, row, column, entries):
-        chosen = operations == NAMES.index(name)
-        matrices[..., row, column] = torch.where(chosen, entries, matrices[..., row, column])
-
-    angles = torch.deg2rad(values)
-    for row, column, entries in ((0, 0, angles.cos()), (0, 1, -angles.sin()), (1, 0, angles.sin()), (1, 1, angles.cos())):
-        put("Rotate", row, column, entries)
-    put("ShearX", 0, 1, values)
-    put("ShearX", 0, 2, values * (height / 2))
-    put("ShearY", 1, 0, values)
-    put("ShearY", 1, 2, values * (width / 2))
-    put("TranslateX", 0, 2, -values)
-    put("TranslateY", 1, 2, -values)
-    return matrices
-
-
-def warp(
-    images: Tensor,  # uint8 [B, C, H, W]
-    matrices: Tensor,  # [B, 2, 3], in pixels from the centre
-) -> Tensor:  # uint8 [B, C, H, W]
-    "Sample every image through its matrix, bilinearly, with black outside."
-    block = max(1, 2**17 // images[0].numel())  # as many as stay in a core's cache
-    if images.device.type == "cpu" and len(images) > block:
-        return torch.cat([warp(*part) for part in zip(images.split(block), matrices.split(block))])
-    height, width = images.shape[2:]
-    half = torch.tensor([width / 2, height / 2], device=images.device)[:, None]
-    down, right = (torch.arange(length, device=images.device)[:, None] - (length - 1) / 2 for length in (height, width))
-    across, along, shift = (matrices / half).unbind(2)  # grid_sample counts from -1 to 1
-    grid = (right * across[:, None])[:, None] + (down * along[:, None] + shift[:, None])[:, :, None]
-    return F.grid_sample(images.float(), grid, padding_mode="zeros", align_corners=False).round_().to(torch.uint8)
-
-# %% ../nbs/07_augment.ipynb #296bc6f5
-def gray_levels(images):
-    "Luminance as whole grey levels, float [B, 1, H, W]; grey images as they are."
-    if images.shape[1] != 3:
-        return images.float()
-    red, green, blue = images.float().unbind(1)
-    return (0.2989 * red + 0.587 * green + 0.114 * blue).floor_()[:, None]
-
-
-def blurred(images):
-    "Images blurred by a 3×3 kernel, except their border, as floats."
-    levels = images.float()
-    lines = levels[:, :, :, :-2] + levels[:, :, :, 1:-1] + levels[:, :, :, 2:]
-    middle = levels[:, :, 1:-1, 1:-1]
-    sums = lines[:, :, :-2] + lines[:, :, 1:-1] + lines[:, :, 2:] + 4 * middle  # the middle counts five times
-    middle.copy_(sums.div_(13).round_())
-    return levels
-
-
-def blend(images, plain, factors):
-    "factors × images + (1 - factors) × plain, rounded down to grey levels."
-    factors = factors[:, None, None, None]
-    return (images * factors + plain * (1 - factors)).clamp_(0, 255).to(torch.uint8)
-
-
-def brightness(images, factors):
-    "Blend with black."
-    return blend(images, 0.0, factors)
-
-
-def color(images, factors):
-    "Blend with the grey version."
-    return blend(images, gray_levels(images), factors) if images.shape[1] == 3 else images
-
-
-def contrast(images, factors):
-    "Blend with the mean grey."
-    return blend(images, gray_levels(images).mean((1, 2, 3), keepdim=True), factors)
-
-
-def sharpness(images, factors):
-    "Blend with a blurred version."
-    return blend(images, blurred(images), factors)
-
-# %% ../nbs/07_augment.ipynb #44fc741c
-def autocontrast(images, _):
-    "Stretch each channel to 0 … 255."
-    low, high = (extreme((2, 3), keepdim=True).float() for extreme in (images.amin, images.amax))
-    flat = high == low
-    scale, low = torch.where(flat, 1.0, 255 / (high - low)), torch.where(flat, 0.0, low)
-    return ((images - low) * scale).clamp_(0, 255).to(torch.uint8)
-
-
-def posterize(images, bits):
-    "Keep the highest bits."
-    steps = 2 ** (8 - bits.floor().clamp(0, 8)).long()
-    return images & (256 - steps).to(torch.uint8)[:, None, None, None]
-
-
-def solarize(images, thresholds):
-    "Invert grey levels from a threshold on."
-    bright = images >= thresholds[:, None, None, None]
-    return images ^ bright.to(torch.uint8).mul_(255)
-
-
-def equalize(images, _):
-    "Make the histogram of each channel as flat as whole grey levels allow."
-    levels = images.flatten(2).long()
-    histogram = torch.zeros(*levels.shape[:2], 256, dtype=torch.int64, device=images.device)
-    histogram.scatter_add_(2, levels, torch.ones_like(levels))
-    brightest = histogram.gather(2, levels.amax(2, keepdim=True))
-    step = (levels.shape[2] - brightest) // 255
-    table = (histogram.cumsum(2) - histogram + step // 2) // step.clamp(min=1)
-    equal = table.clamp_(0, 255).gather(2, levels)
-    return torch.where(step == 0, levels, equal).to(torch.uint8).view(images.shape)
-
-
-FUNCTION_OF_NAME = dict(
-    AutoContrast=autocontrast, Brightness=brightness, Color=color, Contrast=contrast, Equalize=equalize, Identity=None, Posterize=posterize,
-    Rotate=warp, Sharpness=sharpness, ShearX=warp, ShearY=warp, Solarize=solarize, TranslateX=warp, TranslateY=warp, Affine=warp,
-)
-FUNCTIONS = list(dict.fromkeys(FUNCTION_OF_NAME.values()))
-FUNCTION_IDS = torch.tensor([FUNCTIONS.index(FUNCTION_OF_NAME[name]) for name in NAMES])
 
 # %% ../nbs/07_augment.ipynb #0c37ffdd
 class Strong(NamedTuple):
@@ -333,13 +181,6 @@ def apply_strong(
     return paint_boxes(result, strong.boxes).to(images.dtype)
 
 # %% ../nbs/07_augment.ipynb #859342ca
-def change(function, images, values, matrices):
-    "Do one thing with all images of a group, which may be empty."
-    if function is None or len(images) == 0:
-        return images
-    return function(images, matrices if function is warp else values)
-
-
 def paint_boxes(images, boxes):
     "Make a box of each image grey, in place."
     top, bottom, left, right = boxes.to(images.device)[:, :, None].unbind(1)

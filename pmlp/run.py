@@ -16,12 +16,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .arrays import Images
 from .augment import normalize
 from .batches import draw_split, load_split
 from .checkpoints import on_device
 from .basics import repo_root
 from .config import Config
-from .data import Images, load
+from .data import load
 from .labeller import graph_density_ratio
 from .parallel import first_goes_first, shard, total
 from .passes import learning_rate

@@ -17,10 +17,10 @@ import pandas
 import torch
 from torch import nn
 
+from .arrays import Images
 from .checkpoints import Stopped, check_room, state_bytes
 from .basics import outputs_folder, repo_root
 from .config import Config, run_folder
-from .data import Images
 from .parallel import from_first, join_processes, launch
 from .records import check_output, read_history, say
 from .run import Run, load_run_state, run_state

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .arrays import Images
 from .augment import Strong, Weak, apply_strong, apply_weak, channel_statistics, draw_strong, draw_weak, normalize, view_generator
 from .batches import Batches
 from .config import Config
-from .data import Images
 from .parallel import local_rank, shard
 
 # %% ../nbs/10a_views.ipynb #f732fe21

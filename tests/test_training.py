@@ -13,8 +13,8 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from pmlp.arrays import Images
 from pmlp.config import METHODS, PAPER_SETTINGS, Config, preset
-from pmlp.data import Images
 from pmlp.records import read_history
 from pmlp.training import Trainer, run_params, train
 
