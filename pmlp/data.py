@@ -25,8 +25,8 @@ from torchvision import datasets
 from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
 from .arrays import Images, images_from_arrays, read_npz, shape_text
-from .batches import Batches, draw_split, load_split, random_keys, save_split
 from .basics import data_folder
+from .batches import Batches, draw_split, load_split, random_keys, save_split
 
 _all_ = ["Batches", "draw_split", "load_split", "save_split"]  # what goes with data is found here too
 

@@ -19,8 +19,8 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from .checkpoints import CHECKPOINT_FILES
 from .basics import repo_root
+from .checkpoints import CHECKPOINT_FILES
 from .config import Config
 from .parallel import rank
 

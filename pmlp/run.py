@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from .arrays import Images
 from .augment import normalize
+from .basics import repo_root
 from .batches import draw_split, load_split
 from .checkpoints import on_device
-from .basics import repo_root
 from .config import Config
 from .data import load
 from .labeller import graph_density_ratio

@@ -12,9 +12,9 @@ import warnings
 from pathlib import Path
 from time import perf_counter
 
+from .basics import write_atomically
 from .batches import save_split
 from .checkpoints import Checkpoints, Stopped, check_room, load_checkpoint, noted_signals, save_checkpoint, state_bytes
-from .basics import write_atomically
 from .parallel import from_first, rank, total
 from .records import Records, progress, remove_strays, say
 from .run import Run, duration, run_state, seconds_left

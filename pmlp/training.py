@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from .arrays import Images
-from .checkpoints import Stopped, check_room, state_bytes
 from .basics import outputs_folder, repo_root
+from .checkpoints import Stopped, check_room, state_bytes
 from .config import Config, run_folder
 from .parallel import from_first, join_processes, launch
 from .records import check_output, read_history, say
