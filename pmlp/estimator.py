@@ -7,6 +7,7 @@ __all__ = ['label_codes', 'DensityLabelSpreading']
 
 # %% ../nbs/04_estimator.ipynb #e1a00003
 import math
+import warnings
 from itertools import product
 from typing import Any
 
@@ -168,6 +169,10 @@ class SpreadingClassifier(SpreadingGraph):
                 labels = spread(self.graph_.weights, sources, alpha=self.alpha, confident=self.confident,
                                 second_alpha=self.second_alpha, balance=self.balance)
             labels[codes >= 0] = sources[codes >= 0]
+            equal = int((labels == labels[:, :1]).all(1).sum())
+            if equal:
+                warnings.warn(f"all classes are equal in {equal} of {len(labels)} rows, because they are linked to no label, or to several alike: "
+                              "label one of them (next_to_label names it), or raise n_neighbors.", stacklevel=3)
         back = self.order_.argsort()
         self.classes_, self.codes_ = classes, codes[back].cpu().numpy()
         self.label_distributions_ = labels.to(back.device)[back].cpu().numpy()

@@ -29,10 +29,11 @@ def confident_sources(
     top = labels.topk(2, dim=1)
     margin, predicted = top.values[:, 0] - top.values[:, 1], top.indices[:, 0]
     order = margin.argsort(descending=True, stable=True)
+    order = order[margin[order] > 0]  # where no label reaches, all classes are equal
     order = order[predicted[order].argsort(stable=True)]  # by class, each from sure to unsure
-    sizes = predicted.bincount(minlength=labels.shape[1])
+    sizes = predicted[order].bincount(minlength=labels.shape[1])
     starts = sizes.cumsum(0) - sizes
-    place = torch.arange(len(labels), device=labels.device) - starts[predicted[order]]
+    place = torch.arange(len(order), device=labels.device) - starts[predicted[order]]
     chosen = order[place < (share * sizes).ceil()[predicted[order]]]
     result = torch.zeros_like(labels)
     result[chosen, predicted[chosen]] = 1
