@@ -24,9 +24,10 @@ from torch.nn.functional import normalize as unit_length, one_hot
 
 from .density import check_path, path_density, reduce_logs
 from .kernels import log_mean_exp
+from .linear_system import normalized, solve
 from .lists import Lists, list_length, lists_pay, neighbor_lists
 from .neighbors import Neighbors, capped, check_points, product_search, rank, searcher
-from .propagation import affinity, check_similarity, listed_neighbors, log_similarity, normalized, propagate, solve
+from .propagation import affinity, check_similarity, listed_neighbors, log_similarity, propagate
 
 # %% ../nbs/04_estimator.ipynb #e1a00006
 def automatic_index(
