@@ -82,6 +82,18 @@ def overview(
     rows = [{**{name: getattr(run.config, name) for name in varied}, **describe(run, call), "folder": run.folder.name} for run in runs]
     return pandas.DataFrame(rows)
 
+# %% ../nbs/11c_experiments.ipynb #2ae75012
+def print_changes(
+    rows: pandas.DataFrame,  # from `overview`
+    states: dict[str, str],  # by folder, as they were printed last; brought up to date
+):
+    "Print a line for each run whose state has changed."
+    for row in rows.itertuples():
+        if states.get(row.folder) != row.state:
+            states[row.folder] = row.state
+            detail = f"{row.accuracy:.2%}" if row.state == "finished" else row.error
+            print(f"{row.state:9}{row.folder} {detail}", flush=True)
+
 # %% ../nbs/11c_experiments.ipynb #18ec9e6c
 class Board:
     "Shows the states of runs."
@@ -104,11 +116,7 @@ class Board:
                     self.shown = display(rows, display_id=True)
                 self.shown.update(rows)
             return
-        for row in rows.itertuples():
-            if self.states.get(row.folder) != row.state:
-                self.states[row.folder] = row.state
-                detail = f"{row.accuracy:.2%}" if row.state == "finished" else row.error
-                print(f"{row.state:9}{row.folder} {detail}", flush=True)
+        print_changes(rows, self.states)
 
     @contextmanager
     def live(

@@ -15,9 +15,10 @@ from torch.nn.functional import one_hot
 from .density import reduce_logs
 from .graph import Graph
 from .kernels import log_mean_exp
+from .linear_system import normalized, solve
 from .lists import list_length
 from .neighbors import Neighbors, product_search, rank
-from .propagation import log_similarity, normalized, propagate, solve
+from .propagation import log_similarity, propagate
 
 # %% ../nbs/03d_spreading.ipynb #e1a00012
 def confident_sources(

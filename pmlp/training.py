@@ -53,6 +53,18 @@ def run_result(
         "device": run.device.type, "threads": torch.get_num_threads(), "version": code_version(), "config": json.loads(c.to_json()),
     }
 
+# %% ../nbs/10d_training.ipynb #9d0fe480
+def restore(
+    run: Run,
+    files: RunFiles,  # of its folder
+    path: Path,  # the folder, or the checkpoint to continue from
+):
+    "Bring a run and its files to its newest checkpoint, or to the beginning if it has none."
+    state = from_first(lambda: files.load(path))
+    if state is not None:
+        load_run_state(run, state)
+    from_first(lambda: files.rewind(path, state))
+
 # %% ../nbs/10d_training.ipynb #3bd0a55f
 class Trainer(Run):
     "Trains, evaluates, records and continues one run."
@@ -90,10 +102,7 @@ class Trainer(Run):
         path = repo_root() / Path(path).expanduser()
         self.folder = from_first(lambda: check_output(path.parent if path.is_file() else path, self.config, resume=True))
         self.files = RunFiles(self.folder)
-        state = from_first(lambda: self.files.load(path))
-        if state is not None:
-            load_run_state(self, state)
-        from_first(lambda: self.files.rewind(path, state))
+        restore(self, self.files, path)
         return self
 
     def result(self) -> dict:
