@@ -21,6 +21,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .parallel import world
+
 # %% ../nbs/10b_checkpoints.ipynb #972c02b4
 FORMAT = 2  # of checkpoints; raised when an older one can no longer be read
 DIGEST = hashlib.sha256().digest_size
@@ -174,6 +176,10 @@ def noted_signals():
     before = [signal.signal(number, lambda number, frame: noted.append(number)) for number in numbers]
     try:
         yield noted
+    except RuntimeError:
+        if world() > 1:  # torchrun ends the rest of a broken job by SIGTERM: let it say the reason first
+            before[0] = signal.SIG_IGN
+        raise
     finally:
         for number, handler in zip(numbers, before):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

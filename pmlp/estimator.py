@@ -137,7 +137,7 @@ def label_codes(
 
 # %% ../nbs/04_estimator.ipynb #e1a0001e
 class SpreadingClassifier(SpreadingGraph):
-    "From labels to labels: fit, relabel, predict."
+    "From labels to labels: fit and relabel."
 
     def fit(self, X, y, neighbors=None):
         "Build the graph of X (numpy, pandas or torch), or of neighbours known already, and spread the labels y over it."
@@ -169,14 +169,14 @@ class SpreadingClassifier(SpreadingGraph):
                 labels = spread(self.graph_.weights, sources, alpha=self.alpha, confident=self.confident,
                                 second_alpha=self.second_alpha, balance=self.balance)
             labels[codes >= 0] = sources[codes >= 0]
-            equal = int((labels == labels[:, :1]).all(1).sum())
-            if equal:
-                warnings.warn(f"all classes are equal in {equal} of {len(labels)} rows, because they are linked to no label, or to several alike: "
-                              "label one of them (next_to_label names it), or raise n_neighbors.", stacklevel=3)
         back = self.order_.argsort()
         self.classes_, self.codes_ = classes, codes[back].cpu().numpy()
         self.label_distributions_ = labels.to(back.device)[back].cpu().numpy()
         self.transduction_ = classes[self.label_distributions_.argmax(1)]
+        equal = int((self.label_distributions_.min(1) == self.label_distributions_.max(1)).sum())
+        if equal and len(classes) > 1:
+            warnings.warn(f"all classes are equal in {equal} of {len(codes)} rows, because no label reaches them, or several do alike: "
+                          "label a row of each such group (margin 0 in to_frame()), or raise n_neighbors.", stacklevel=3)
         return self
 
 # %% ../nbs/04_estimator.ipynb #e1a0004c
@@ -194,7 +194,7 @@ class SpreadingResult(SpreadingClassifier):
         ).cpu().numpy()
 
     def predict(self, X):
-        "The likeliest class of each new point."
+        "The likeliest class of each new point; the first one where all are equal."
         shares = self.predict_proba(X)
         return self.classes_[shares.argmax(1)]
 

@@ -59,7 +59,7 @@ def restore(
     files: RunFiles,  # of its folder
     path: Path,  # the folder, or the checkpoint to continue from
 ):
-    "Bring a run and its files to its newest checkpoint, or to the beginning if it has none."
+    "Bring a run and its files to the given checkpoint, or the folder's newest, or to the beginning if there is none."
     state = from_first(lambda: files.load(path))
     if state is not None:
         load_run_state(run, state)

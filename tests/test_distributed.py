@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import papermill
@@ -105,7 +106,8 @@ def ended(process):
 
 def stored_iteration(folder):
     """The iteration of the newest checkpoint, also while the next one takes its place; -1 if there is none."""
-    state = Checkpoints(folder).load()
+    with warnings.catch_warnings(action="ignore"):  # that the newest is just being replaced
+        state = Checkpoints(folder).load()
     return -1 if state is None else state["learner"]["iteration"]
 
 

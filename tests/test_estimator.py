@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -142,11 +143,27 @@ def test_unusual_but_sensible_input(blobs):
     once = np.full(400, -1)
     once[[np.flatnonzero(classes == name)[0] for name in range(3)]] = range(3)  # each class once
     assert (DensityLabelSpreading().fit(points, once).transduction_ == classes).mean() > 0.9
-    constant = DensityLabelSpreading().fit(np.ones((30, 2)), [0, 1] + [-1] * 28)
+    with pytest.warns(UserWarning, match="all classes are equal in 28 of 30 rows"):
+        constant = DensityLabelSpreading().fit(np.ones((30, 2)), [0, 1] + [-1] * 28)
     assert np.isfinite(constant.label_distributions_).all()
     with pytest.warns(UserWarning, match="capped"):
         few = DensityLabelSpreading().fit(points[:5], [0, 1, -1, -1, -1])
     assert np.allclose(few.label_distributions_.sum(1), 1)
+
+
+@pytest.mark.parametrize("confident", [0, 0.8])
+def test_a_group_that_no_label_reaches_stays_undecided(confident):
+    random = np.random.default_rng(0)
+    points = np.repeat([0.0, 50.0, 100.0], 40)[:, None] + random.normal(size=(120, 2))
+    labels = np.full(120, -1)
+    labels[[0, 40]] = 0, 1
+    with pytest.warns(UserWarning, match="all classes are equal in 40 of 120 rows") as caught:
+        model = DensityLabelSpreading(confident=confident).fit(points, labels)
+    assert caught[0].filename == __file__
+    assert (model.label_distributions_[80:] == 0.5).all() and (model.transduction_[:80] == np.repeat([0, 1], 40)).all()
+    labels[80] = 2
+    with warnings.catch_warnings(action="error"):
+        assert (model.relabel(labels).transduction_ == np.repeat([0, 1, 2], 40)).all()
 
 
 @pytest.mark.parametrize("index", ["Flat", "IVF16,Flat;nprobe=4"])
