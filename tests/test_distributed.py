@@ -13,7 +13,7 @@ import papermill
 import pytest
 import torch
 
-from pmlp.checkpoints import Checkpoints, load_checkpoint
+from pmlp.checkpoints import Checkpoints, load_checkpoint, noted_signals
 from pmlp.records import read_history
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,6 +145,18 @@ def test_a_job_that_loses_a_process_says_so_and_resumes(home):
     assert "iteration 15:" not in said and "iteration 120:" in said
     assert (home / "killed" / "metrics.jsonl").read_bytes() == (home / "whole" / "metrics.jsonl").read_bytes()
     assert torch.equal(*states(home / "killed", home / "whole"))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_error_of_a_broken_job_is_told_before_torchrun_ends_it(monkeypatch, processes):
+    monkeypatch.setattr("pmlp.checkpoints.world", lambda: processes)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(RuntimeError, match="reset by peer"), noted_signals():
+            raise RuntimeError("Connection reset by peer")
+        assert (signal.getsignal(signal.SIGTERM) is signal.SIG_IGN) == (processes > 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_job_that_is_stopped_resumes_on_another_number_of_processes(home):
