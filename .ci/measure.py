@@ -6,7 +6,7 @@
 from pathlib import Path
 
 from pmlp.experiments import grid
-from pmlp.tables import read_results
+from pmlp.results import read_results
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUTS = ROOT / "outputs" / "measured"

@@ -2,7 +2,7 @@
 
 python .ci/test.py                                    everything that is quick
 python .ci/test.py --slow                             also `#| slow` cells and tests marked slow
-python .ci/test.py nbs/02_density.ipynb tests/…       the checks and only these notebooks and tests
+python .ci/test.py nbs/graph/12_density.ipynb tests/…       the checks and only these notebooks and tests
 """
 
 import argparse

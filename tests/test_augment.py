@@ -8,7 +8,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.autoaugment import _apply_op
 
 from pmlp.augment import Strong, apply_strong, apply_weak, channel_statistics, draw_strong, draw_weak, normalize, view_generator
-from pmlp.operations import NAMES, OPERATIONS, matrices_of
+from pmlp.augment import NAMES, OPERATIONS, matrices_of
 
 
 def torchvision_one(image, name, value):

@@ -150,7 +150,7 @@ def test_the_readme_follows_directives_and_links(copy):
     edit_cells(copy / "nbs" / "index.ipynb", lambda old: old.__setitem__(slice(None), cells))
     text = checks.readme.render(copy)["README.md"].decode()
     assert text == (
-        "[config](nbs/00_config.ipynb), [site](https://host.org/x)\n\n    two\n\n```python\nshown = 3\n```\n"
+        "[config](nbs/base/01_config.ipynb), [site](https://host.org/x)\n\n    two\n\n```python\nshown = 3\n```\n"
     )
 
 
@@ -186,7 +186,7 @@ def test_a_solution_that_is_open_or_proves_nothing(copy, damage):
 
     edit_cells(copy / "nbs" / "02_density.ipynb", edit)
     (problem,) = reading.unfolded_solutions(copy)
-    assert "nbs/02_density.ipynb" in problem
+    assert "nbs/graph/12_density.ipynb" in problem
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import papermill
 import pytest
 import torch
 
-from pmlp.checkpoints import Checkpoints, load_checkpoint, noted_signals
+from pmlp.records import Checkpoints, load_checkpoint, noted_signals
 from pmlp.records import read_history
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,10 +22,10 @@ SHORT = dict(dataset="digits", steps=120, mix_after=8, evaluate_every=15, checkp
 STEPS = """
 import json, sys, torch
 from torch import nn
-from pmlp.batches import draw_split
+from pmlp.data import draw_split
 from pmlp.config import preset
 from pmlp.data import load
-from pmlp.parallel import join_processes, rank, world
+from pmlp.parallel import join_processes, rank, world_size
 from pmlp.step import Learner
 from pmlp.views import Views
 
@@ -43,7 +43,7 @@ with join_processes(torch.device("cpu")):
     kept = [dict(losses=list(report.losses), labels=report.pseudo.labels, mask=report.pseudo.mask, features=report.features)
             for report in reports if report.pseudo is not None]
     state = learner.state_dict()
-    torch.save(dict(reports=kept, network=state["network"], average=state["average"]), f"{place}/{world()}-{rank()}.pt")
+    torch.save(dict(reports=kept, network=state["network"], average=state["average"]), f"{place}/{world_size()}-{rank()}.pt")
 """
 
 
@@ -149,7 +149,7 @@ def test_a_job_that_loses_a_process_says_so_and_resumes(home):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_error_of_a_broken_job_is_told_before_torchrun_ends_it(monkeypatch, processes):
-    monkeypatch.setattr("pmlp.checkpoints.world", lambda: processes)
+    monkeypatch.setattr("pmlp.records.world", lambda: processes)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(RuntimeError, match="reset by peer"), noted_signals():

@@ -12,10 +12,10 @@ import torch
 from distributed import Client, LocalCluster
 
 import pmlp
-from pmlp.checkpoints import Stopped
-from pmlp.experiments import grid, paired, plan, table
-from pmlp.run_loop import record
-from pmlp.tables import save_table
+from pmlp.records import Stopped
+from pmlp.experiments import grid, plan
+from pmlp.results import paired, save_table, table
+from pmlp.training import record
 from pmlp.training import Trainer, train
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,7 +105,7 @@ def test_a_half_done_run_is_continued_to_the_same_end(home, monkeypatch):
         signal.raise_signal(signal.SIGTERM)
         return metrics
 
-    monkeypatch.setattr("pmlp.run_loop.record", record_and_stop)
+    monkeypatch.setattr("pmlp.training.record", record_and_stop)
     with pytest.raises(Stopped, match="SIGTERM"):
         trainer.fit()
     torch.set_num_threads(threads)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from jupyter_client.manager import start_new_kernel
 
-from pmlp.checkpoints import FORMAT, load_checkpoint
+from pmlp.records import FORMAT, load_checkpoint
 from pmlp.config import preset
 from pmlp.training import Trainer, run_params
 

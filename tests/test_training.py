@@ -13,7 +13,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pmlp.arrays import Images
+from pmlp.data import Images
 from pmlp.config import METHODS, PAPER_SETTINGS, Config, preset
 from pmlp.records import read_history
 from pmlp.training import Trainer, run_params, train
