@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -19,15 +20,38 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 from torch.nn.functional import normalize as unit_length, one_hot
 
-from .density import check_path
-from .spreading import automatic_index, build_graph, cache_friendly_order, stage
-from .neighbors import Neighbors, searcher
+from .kernels import Line
+from .neighbors import Neighbors, search_function
 from .propagation import check_similarity
-from .spreading import leave_one_out, most_informative, spread, votes
+from .spreading import automatic_index, cache_friendly_order, leave_one_out, most_informative, spread, table_graph, timed, votes
 
-# %% ../nbs/graph/15_estimator.ipynb #e1a0001d
-class SpreadingParameters(ClassifierMixin, BaseEstimator):
-    "The parameters."
+# %% ../nbs/graph/15_estimator.ipynb #e1a00049
+def label_codes(
+    y,  # labels [N]: numpy, pandas or torch
+    count: int,  # rows of the table
+    unlabeled: Any,  # what marks a row without label
+) -> tuple[np.ndarray, np.ndarray]:  # the classes; each row's place among them [N], -1 where it has no label
+    "The classes, and which rows are of which."
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None: mark rows without a label with `unlabeled`.")
+    y = column_or_1d(y.detach().cpu().numpy() if isinstance(y, Tensor) else y, warn=True)
+    if len(y) != count:
+        raise ValueError(f"y has {len(y)} labels and X {count} rows: they must agree.")
+    given = y == y if isinstance(unlabeled, float) and math.isnan(unlabeled) else y != unlabeled
+    given = np.broadcast_to(given, y.shape)
+    if not given.any():
+        raise ValueError(f"y holds no label: every row is marked unlabelled ({unlabeled!r}); label at least one row.")
+    known = y[given]
+    known = np.array(known.tolist()) if known.dtype == object else known
+    check_classification_targets(known)
+    classes, places = np.unique(known, return_inverse=True)
+    codes = np.full(count, -1)
+    codes[given] = places
+    return classes, codes
+
+# %% ../nbs/graph/15_estimator.ipynb #e1a00034
+class DensityLabelSpreading(ClassifierMixin, BaseEstimator):
+    "Density-aware label spreading: scikit-learn's semi-supervised convention, for millions of rows."
 
     def __init__(
         self,
@@ -63,85 +87,9 @@ class SpreadingParameters(ClassifierMixin, BaseEstimator):
         choices = dict(density="absolute", bandwidth=5.0, temperature=0.2, normalize=True, alpha=0.8, confident=0, balance=None)
         return cls(**choices | changes)
 
-# %% ../nbs/graph/15_estimator.ipynb #e1a00044
-def check_parameters(
-    model: SpreadingParameters,
-):
-    "Refuse impossible parameters before any work is done."
-    if model.density not in ("absolute", "relative", None):
-        raise ValueError(f"density must be 'absolute', 'relative' or None, not {model.density!r}.")
-    check_path(model.path_points, model.support, 1.0 if model.bandwidth == "auto" else model.bandwidth, model.reduce, "absolute")
-    check_similarity(model.similarity, 1.0 if model.temperature == "auto" else model.temperature)
-    if not 0 <= model.confident <= 1:
-        raise ValueError(f"confident must be a share from 0 to 1, not {model.confident!r}.")
-    for name in ("alpha", "second_alpha"):
-        if not 0 < getattr(model, name) < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, both excluded, not {getattr(model, name)!r}.")
-
-# %% ../nbs/graph/15_estimator.ipynb #e1a00047
-class SpreadingGraph(SpreadingParameters):
-    "What does not depend on labels: input and graph."
-
-    def _points(self, X, reset):
-        "Features as a float32 tensor on the device, checked."
-        device = self.device or (X.device if isinstance(X, Tensor) else "cpu")
-        X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
-        X = validate_data(self, X, reset=reset, dtype=[np.float32, np.float64], ensure_min_samples=2 if reset else 1)
-        points = torch.tensor(X, dtype=torch.float32, device=device).contiguous()
-        return unit_length(points) if self.normalize else points
-
-    def _build(self, points, neighbors=None):
-        "The graph of these points."
-        return build_graph(
-            points, self.n_neighbors, density=self.density, bandwidth=self.bandwidth, temperature=self.temperature,
-            support=self.support, path_points=self.path_points, reduce=self.reduce, similarity=self.similarity,
-            index=self.index, neighbors=neighbors, verbose=self.verbose,
-        )
-
-    def __getstate__(self):
-        state = super().__getstate__().copy()
-        if "graph_" in state:
-            state["graph_"] = state["graph_"]._replace(find=None)
-        return state
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        if "graph_" in state:
-            points = self.graph_.points
-            index = automatic_index(len(points)) if self.index == "auto" else self.index
-            self.graph_ = self.graph_._replace(find=searcher(points - points.mean(0), index))
-
-# %% ../nbs/graph/15_estimator.ipynb #e1a00049
-def label_codes(
-    y,  # labels [N]: numpy, pandas or torch
-    count: int,  # rows of the table
-    unlabeled: Any,  # what marks a row without label
-) -> tuple[np.ndarray, np.ndarray]:  # the classes; each row's place among them [N], -1 where it has no label
-    "The classes, and which rows are of which."
-    if y is None:
-        raise ValueError("requires y to be passed, but the target y is None: mark rows without a label with `unlabeled`.")
-    y = column_or_1d(y.detach().cpu().numpy() if isinstance(y, Tensor) else y, warn=True)
-    if len(y) != count:
-        raise ValueError(f"y has {len(y)} labels and X {count} rows: they must agree.")
-    given = y == y if isinstance(unlabeled, float) and math.isnan(unlabeled) else y != unlabeled
-    given = np.broadcast_to(given, y.shape)
-    if not given.any():
-        raise ValueError(f"y holds no label: every row is marked unlabelled ({unlabeled!r}); label at least one row.")
-    known = y[given]
-    known = np.array(known.tolist()) if known.dtype == object else known
-    check_classification_targets(known)
-    classes, places = np.unique(known, return_inverse=True)
-    codes = np.full(count, -1)
-    codes[given] = places
-    return classes, codes
-
-# %% ../nbs/graph/15_estimator.ipynb #e1a0001e
-class SpreadingClassifier(SpreadingGraph):
-    "From labels to labels: fit and relabel."
-
     def fit(self, X, y, neighbors=None):
         "Build the graph of X (numpy, pandas or torch), or of neighbours known already, and spread the labels y over it."
-        check_parameters(self)
+        self._check_parameters()
         points = self._points(X, reset=True)
         classes, codes = label_codes(y, len(points), self.unlabeled)
         if neighbors is None:
@@ -149,49 +97,21 @@ class SpreadingClassifier(SpreadingGraph):
         else:
             self.order_ = torch.arange(len(points), device=points.device)
             neighbors = Neighbors(*(torch.as_tensor(part, device=points.device) for part in neighbors))
-        self.graph_ = self._build(points[self.order_], neighbors)
+        self.graph_ = self._graph(points[self.order_], neighbors)
         return self._spread(classes, codes)
 
     def relabel(self, y):
         "Spread other labels of the same rows over the graph of the last fit."
         check_is_fitted(self)
-        check_parameters(self)
+        self._check_parameters()
         return self._spread(*label_codes(y, len(self.graph_.points), self.unlabeled))
-
-    def _spread(self, classes, codes):
-        "Labels over the graph."
-        codes = torch.from_numpy(codes).to(self.order_.device)[self.order_]
-        if len(classes) == 1:
-            labels = torch.ones(len(codes), 1)
-        else:
-            sources = one_hot(codes.clamp_min(0), len(classes)).float() * (codes >= 0)[:, None]
-            with stage("spreading", self.verbose):
-                labels = spread(self.graph_.weights, sources, alpha=self.alpha, confident=self.confident,
-                                second_alpha=self.second_alpha, balance=self.balance)
-            labels[codes >= 0] = sources[codes >= 0]
-        back = self.order_.argsort()
-        self.classes_, self.codes_ = classes, codes[back].cpu().numpy()
-        self.label_distributions_ = labels.to(back.device)[back].cpu().numpy()
-        self.transduction_ = classes[self.label_distributions_.argmax(1)]
-        equal = int((self.label_distributions_.min(1) == self.label_distributions_.max(1)).sum())
-        if equal and len(classes) > 1:
-            warnings.warn(f"all classes are equal in {equal} of {len(codes)} rows, because no label reaches them, or several do alike: "
-                          "label a row of each such group (margin 0 in to_frame()), or raise n_neighbors.", stacklevel=3)
-        return self
-
-# %% ../nbs/graph/15_estimator.ipynb #e1a0004c
-class SpreadingResult(SpreadingClassifier):
-    "What a fitted model tells."
 
     def predict_proba(self, X):
         "Label distributions of new points: density-aware votes of their neighbours."
         check_is_fitted(self)
         points = self._points(X, reset=False).to(self.graph_.points.device)
         labels = torch.from_numpy(self.label_distributions_).to(points.device).double()[self.order_]
-        return votes(
-            self.graph_, labels, points, k=self.n_neighbors, support=self.support, path_points=self.path_points,
-            reduce=self.reduce, similarity=self.similarity, density=self.density,
-        ).cpu().numpy()
+        return votes(self.graph_, labels, points, self.n_neighbors).cpu().numpy()
 
     def predict(self, X):
         "The likeliest class of each new point; the first one where all are equal."
@@ -200,8 +120,6 @@ class SpreadingResult(SpreadingClassifier):
 
     def to_frame(self):
         "One row for each point: label, confidence (the largest share) and margin to the second class."
-        import pandas as pd
-
         check_is_fitted(self)
         shares = np.sort(np.pad(self.label_distributions_, ((0, 0), (1, 0))), axis=1)
         return pd.DataFrame(dict(label=self.transduction_, confidence=shares[:, -1], margin=shares[:, -1] - shares[:, -2], given=self.codes_ >= 0))
@@ -217,14 +135,8 @@ class SpreadingResult(SpreadingClassifier):
         chosen = most_informative(self.graph_.weights, labels[self.order_], given[self.order_], n, self.second_alpha)
         return self.order_[chosen.to(self.order_.device)].cpu().numpy()
 
-# %% ../nbs/graph/15_estimator.ipynb #e1a00034
-class DensityLabelSpreading(SpreadingResult):
-    "Density-aware label spreading: scikit-learn's semi-supervised convention, for millions of rows."
-
     def choose(self, X, y, **grid):
         "A copy with the values of the grid that predict left-out labels best; `choices_` holds the table."
-        import pandas as pd
-
         points = self._points(X, reset=True)
         classes, codes = label_codes(y, len(points), self.unlabeled)
         codes = torch.from_numpy(codes).to(points.device)
@@ -234,13 +146,77 @@ class DensityLabelSpreading(SpreadingResult):
         for values in product(*grid.values()):
             values = dict(zip(grid, values))
             trial = type(self)(**self.get_params() | values)
-            check_parameters(trial)
+            trial._check_parameters()
             key = tuple(value for name, value in values.items() if name != "alpha")
             if key not in graphs:
-                graphs[key] = trial._build(points)
+                graphs[key] = trial._graph(points)
             right, likelihood = leave_one_out(graphs[key].weights, labeled, labels, trial.alpha)
             rows.append(values | dict(accuracy=right, log_probability=likelihood))
         table = pd.DataFrame(rows).sort_values(["accuracy", "log_probability"], ascending=False, ignore_index=True)
         best = type(self)(**self.get_params() | {name: table[name].tolist()[0] for name in grid})
         best.choices_ = table
         return best
+
+    def _check_parameters(self):
+        "Refuse impossible parameters before any work is done."
+        if self.density not in ("absolute", "relative", None):
+            raise ValueError(f"density must be 'absolute', 'relative' or None, not {self.density!r}.")
+        line = self._line() or Line(self.path_points, self.support, self.bandwidth, self.reduce)
+        line._replace(bandwidth=1.0 if line.bandwidth == "auto" else line.bandwidth).check()
+        check_similarity(self.similarity, 1.0 if self.temperature == "auto" else self.temperature)
+        if not 0 <= self.confident <= 1:
+            raise ValueError(f"confident must be a share from 0 to 1, not {self.confident!r}.")
+        for name in ("alpha", "second_alpha"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, both excluded, not {getattr(self, name)!r}.")
+
+    def _points(self, X, reset):
+        "Features as a float32 tensor on the device, checked."
+        device = self.device or (X.device if isinstance(X, Tensor) else "cpu")
+        X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+        X = validate_data(self, X, reset=reset, dtype=[np.float32, np.float64], ensure_min_samples=2 if reset else 1)
+        points = torch.tensor(X, dtype=torch.float32, device=device).contiguous()
+        return unit_length(points) if self.normalize else points
+
+    def _line(self):
+        "How the density on an edge is estimated; None: without density."
+        return None if self.density is None else Line(self.path_points, self.support, self.bandwidth, self.reduce, self.density)
+
+    def _graph(self, points, neighbors=None):
+        "The graph of these points."
+        return table_graph(points, self.n_neighbors, self._line(), similarity=self.similarity, temperature=self.temperature,
+                           index=self.index, neighbors=neighbors, verbose=self.verbose)
+
+    def _spread(self, classes, codes):
+        "Labels over the graph."
+        codes = torch.from_numpy(codes).to(self.order_.device)[self.order_]
+        if len(classes) == 1:
+            labels = torch.ones(len(codes), 1)
+        else:
+            sources = one_hot(codes.clamp_min(0), len(classes)).float() * (codes >= 0)[:, None]
+            with timed("spreading", self.verbose):
+                labels = spread(self.graph_.weights, sources, alpha=self.alpha, confident=self.confident,
+                                second_alpha=self.second_alpha, balance=self.balance)
+            labels[codes >= 0] = sources[codes >= 0]
+        back = self.order_.argsort()
+        self.classes_, self.codes_ = classes, codes[back].cpu().numpy()
+        self.label_distributions_ = labels.to(back.device)[back].cpu().numpy()
+        self.transduction_ = classes[self.label_distributions_.argmax(1)]
+        equal = int((self.label_distributions_.min(1) == self.label_distributions_.max(1)).sum())
+        if equal and len(classes) > 1:
+            warnings.warn(f"all classes are equal in {equal} of {len(codes)} rows, because no label reaches them, or several do alike: "
+                          "label a row of each such group (margin 0 in to_frame()), or raise n_neighbors.", stacklevel=3)
+        return self
+
+    def __getstate__(self):
+        state = super().__getstate__().copy()
+        if "graph_" in state:
+            state["graph_"] = state["graph_"]._replace(search=None)  # an index is built again when the model is loaded
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if "graph_" in state:
+            points = self.graph_.points
+            index = automatic_index(len(points)) if self.index == "auto" else self.index
+            self.graph_ = self.graph_._replace(search=search_function(points - points.mean(0), index))

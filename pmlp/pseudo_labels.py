@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .config import Config
 from .density import DensityRatio, density_ratio
-from .kernels import squared_distances
+from .kernels import DistanceMatrix, squared_distances
 from .neighbors import knn
 from .propagation import label_propagation
 
@@ -145,13 +145,13 @@ def buffered_propagation(
     batch = torch.arange(len(points))
     points = torch.cat([points, buffer.features])
     sources = torch.cat([sources, split_by_confidence(buffer.predictions, threshold)[0]])
-    known = squared_distances(points.float())
+    distances = DistanceMatrix(points.float(), squared_distances(points.float()))
     total = points.new_zeros(len(unlabeled), labels.shape[1])
     for _ in range(bootstraps):
         chosen = torch.randperm(len(buffer), generator=generator)[: round(fraction * len(buffer))].sort().values
         rows = torch.cat([batch, len(batch) + chosen]).to(points.device)
-        between = known if len(rows) == len(points) else known.index_select(0, rows).index_select(1, rows)
-        total += label_propagation(points[rows], sources[rows], known=between, **settings)[wanted]
+        drawn = distances if len(rows) == len(points) else distances.subset(rows)
+        total += label_propagation(drawn.points, sources[rows], distances=drawn, **settings)[wanted]
     return total / bootstraps
 
 # %% ../nbs/training/36_pseudo_labels.ipynb #4a737e99

@@ -96,7 +96,7 @@ def test_label_propagation_follows_the_points(seed, count, width, support, densi
     order = torch.randperm(count, generator=generator)
     settings = dict(k=5, support=support, density=density, edges=edges, temperature=float(width))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # k is capped on small graphs
+        warnings.simplefilter("ignore")  # k is check_k on small graphs
         labels = label_propagation(points, sources, **settings)
         shuffled = label_propagation(points[order], sources[order], **settings)
     assert (labels >= 0).all()
