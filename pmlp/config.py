@@ -7,33 +7,33 @@ __all__ = ['PAPER_SETTINGS', 'OTHER_DATASET', 'DATASETS', 'METHODS', 'Config', '
 
 # %% ../nbs/base/01_config.ipynb #8afaf226
 import difflib
+import hashlib
 import json
 import math
 import os
 import re
 import reprlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from numbers import Real
 from pathlib import Path
 from typing import Literal
 
 from pmlp.basics import (
-    Bandwidth, Count, Device, Momentum, NonNegative, OpenFraction, Positive, PositiveShare, Seed, Settings, Share, Text, Whole,
-    check, data_folder, outputs_folder,
+    Bandwidth, Count, Device, Momentum, NonNegative, OpenFraction, Positive, PositiveShare, Seed, Share, Text, Whole,
+    check, data_folder, nearest_word, outputs_folder, read_object, write_atomically,
 )
 
-# %% ../nbs/base/01_config.ipynb #07c04c29
-Method = Literal["pmlp", "authors", "lassl", "fixmatch", "supervised"]
-
-
+# %% ../nbs/base/01_config.ipynb #58c9fe50
 @dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    "What is trained on what."
+class Config:
+    "Every choice of a run: flat, frozen and checked; the defaults are CIFAR-10 with 40 labels."
+
+    # ---- the run and its data
     # what, how long, evaluated when
     dataset: Text = "cifar10"  # name of a known dataset, or the path of your own
     n_labels: Count | None = 40  # labelled images in all; None = 4 for each class
-    method: Method = "pmlp"  # the preset this config started from
+    method: Literal["pmlp", "authors", "lassl", "fixmatch", "supervised"] = "pmlp"  # the preset this config started from
     seed: Seed = 0  # of everything random; 0 is a seed like any other (row 32)
     device: Device = "auto"  # "auto" = a GPU if there is one
     steps: Count = 1024 * 1024  # training iterations (row 26)
@@ -52,10 +52,7 @@ class RunSettings:
     channels_last: bool = False  # store images and filters with the channels last
     compile_network: bool = False  # translate the network with torch.compile, which takes a minute at first
 
-# %% ../nbs/base/01_config.ipynb #d9e884c4
-@dataclass(frozen=True, kw_only=True)
-class GraphSettings:
-    "Neighbours, densities along the lines between them, and propagation."
+    # ---- graph, density, propagation
     # neighbours
     k: Count | None = 15  # neighbours of a point, 1.5 × classes; None = by that rule (row 4)
     count_self: bool = False  # the point itself is one of the k, which leaves k - 1 (row 4)
@@ -76,10 +73,7 @@ class GraphSettings:
     entry_regularizer: NonNegative = 0.0  # added to every entry of I - αS (row 13; the authors: 1e-7)
     balance: Literal["labels"] | None = None  # "labels" = scale classes to the sources' class counts
 
-# %% ../nbs/base/01_config.ipynb #af73a448
-@dataclass(frozen=True, kw_only=True)
-class PseudoLabelSettings:
-    "Buffer, alignment, mixing and the threshold."
+    # ---- pseudo-labels
     # buffer of the previous iteration
     buffer_rows: Whole | None = None  # rows kept; None = those of one iteration, 512 in the paper; 0 = no buffer (row 15)
     buffer_threshold: Share = 0.95  # a buffered prediction is a source where its maximum reaches this (row 14)
@@ -101,47 +95,40 @@ class PseudoLabelSettings:
     threshold_step_early: NonNegative = 0.01  # added to τ in the first epochs (row 24)
     threshold_step_middle: NonNegative = 0.005  # from epoch `threshold_epoch_middle` on (row 24)
     threshold_step_late: NonNegative = 0.003  # from epoch `threshold_epoch_late` on (row 24)
-    threshold_epoch_middle: Whole = 200  # (row 24)
-    threshold_epoch_late: Whole = 400  # (row 24)
+    threshold_epoch_middle: Whole = 200  # first epoch with the middle step (row 24)
+    threshold_epoch_late: Whole = 400  # first epoch with the late step (row 24)
     threshold_cap: Share = 0.99  # τ rises to this (row 24)
     threshold_overshoot: bool = False  # look at the cap before the step, which may then pass it (row 24)
     threshold_restart: bool = False  # count from zero in each epoch (row 24)
 
-# %% ../nbs/base/01_config.ipynb #d6a56a72
-@dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    "Losses and optimiser."
+    # ---- losses and training
     # the three losses
     supervised_weight: NonNegative = 1.0  # of L_S (row 22)
     unsupervised_weight: NonNegative = 1.0  # of L_U (row 22)
     contrastive_weight: NonNegative = 1.0  # of L_C (row 22)
     contrastive_form: Literal["paper", "authors"] = "paper"  # the equation as printed, or the code's (row 21)
     contrastive_temperature: Positive = 0.2  # T of the contrastive loss (row 21)
-    similarity_threshold: Share = 0.7  # ε: pairs with a lower product of labels are no relation (row 20; the authors: 0.8)
+    similarity_threshold: Share = 0.7  # ε: pairs whose labels have a lower product count as unrelated (row 20; the authors: 0.8)
     rampdown: bool = False  # fade L_C and stop propagation by w(e) (row 22)
     rampdown_epoch: Whole = 30  # last epoch with w = 1 (row 22)
     rampdown_propagation: Share = 0.3  # propagation runs while w is above this (row 22)
     rampdown_contrastive: Share = 0.1  # L_C counts while w is above this (row 22)
-
     # batches, stochastic gradient descent, moving average
     labeled_batch: Count = 64  # labelled images of one iteration (row 18)
     unlabeled_batch: Count = 448  # unlabelled images of one iteration (row 18)
     supervised_warmup: Whole = 0  # first iterations with L_S alone: short runs need some hundred
-    learning_rate: Positive = 0.03  # (row 26)
-    momentum: Momentum = 0.9  # (row 26)
-    nesterov: bool = True  # (row 26)
-    weight_decay: NonNegative = 5e-4  # (row 26)
+    learning_rate: Positive = 0.03  # at the start (row 26)
+    momentum: Momentum = 0.9  # of the gradient (row 26)
+    nesterov: bool = True  # Nesterov's form of the momentum (row 26)
+    weight_decay: NonNegative = 5e-4  # how strongly weights are pulled towards zero (row 26)
     batchnorm_decay: bool = False  # weight decay also on batch-norm parameters (row 26)
     schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate, per iteration (row 26)
     cosine_part: PositiveShare = 7 / 16  # rate × cos(π · this · iteration / steps) (row 26)
     ema_decay: Momentum = 0.999  # moving average of the weights, which is what is evaluated (row 27)
 
-# %% ../nbs/base/01_config.ipynb #305b84d0
-@dataclass(frozen=True, kw_only=True)
-class NetworkSettings:
-    "Network and views of its images."
+    # ---- network and views
     # encoder and projector
-    encoder: Literal["small", "wrn_28_2", "wrn_28_8", "wrn_var_37_2"] = "wrn_28_2"  # (row 28)
+    encoder: Literal["small", "wrn_28_2", "wrn_28_8", "wrn_var_37_2"] = "wrn_28_2"  # a small network, or a Wide ResNet by depth and width (row 28)
     small_width: Count = 16  # channels of the first stage of "small"; the others have theirs in their name
     small_pooling: Literal["mean", "max"] = "mean"  # over the last pixels of "small"
     whitening: bool = False  # "small" begins with fixed filters that whiten 3×3 patches: pays on photographs
@@ -149,40 +136,62 @@ class NetworkSettings:
     leaky_slope: Share = 0.1  # LeakyReLU in encoder and projector (rows 2, 28)
     batchnorm_momentum: PositiveShare = 0.001  # for long runs; short ones need about 0.1 (row 28)
     projector_size: Count = 64  # dimensions of the features that make the graph (rows 1, 2)
-
     # weak and strong views
     labeled_view: Literal["weak", "strong"] = "weak"  # both views of a labelled image (row 19)
     weak_pad: Whole = 4  # pixels of reflected border, hence of shift (row 29)
     weak_last_offset: bool = True  # the crop may take the last offset, which the authors' never does (row 29)
     weak_flip: bool = True  # left-right flip; not where it changes the label (row 29)
-    strong_view: Literal["randaugment", "affine"] = "randaugment"  # (row 30)
+    strong_view: Literal["randaugment", "affine"] = "randaugment"  # what follows the weak view (row 30)
     strong_operations: Whole = 2  # operations drawn for an image, of 14, with replacement (row 30)
     strong_probability: Share = 1.0  # of applying a drawn operation (row 30; the authors: 0.5)
     strong_magnitude: Literal["uniform", "full"] = "uniform"  # of an operation (row 30; the authors: full)
     cutout: Share = 0.5  # side of the grey square as a share of the image's (row 30)
     cutout_pixels: Count | None = None  # and at most so many pixels; None = no such limit (row 30; the authors: 16)
 
-# %% ../nbs/base/01_config.ipynb #58c9fe50
-@dataclass(frozen=True, kw_only=True)
-class Config(NetworkSettings, TrainingSettings, PseudoLabelSettings, GraphSettings, RunSettings, Settings):
-    "Every choice of a run: flat, frozen and checked; the defaults are CIFAR-10 with 40 labels."
-
     def __post_init__(self):
-        super().__post_init__()
-        _check_together(self)
+        for field in fields(self):
+            object.__setattr__(self, field.name, check(field.name, field.type, getattr(self, field.name)))
+        propagates, has_density = self.method in ("pmlp", "authors", "lassl"), self.method in ("pmlp", "authors")
+        if self.propagation != propagates:
+            raise ValueError(f"propagation={self.propagation} contradicts method={self.method!r}: give {propagates} or another method.")
+        if propagates and (self.density is not None) != has_density:
+            raise ValueError(f"density={self.density!r} contradicts method={self.method!r}: give None for 'lassl' alone.")
+        if self.method == "supervised" and self.unsupervised_weight + self.contrastive_weight > 0:
+            raise ValueError("method='supervised' needs unsupervised_weight=0 and contrastive_weight=0.")
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov=True needs a momentum above 0: give one, or nesterov=False.")
+        if self.count_self and self.k == 1:
+            raise ValueError("count_self=True needs k of at least 2: with k=1 a point has no neighbour but itself.")
+        if self.adaptive_threshold and self.threshold > self.threshold_cap:
+            raise ValueError(f"threshold={self.threshold} cannot rise to threshold_cap={self.threshold_cap}: give a lower threshold.")
+        if self.threshold_epoch_middle > self.threshold_epoch_late:
+            raise ValueError(f"threshold_epoch_middle={self.threshold_epoch_middle} is too late: give at most threshold_epoch_late.")
 
     @classmethod
     def from_params(
         cls,
         *,
         dataset: str = "cifar10",  # this and the next two choose the preset
-        n_labels: int | None = None,
-        method: str = "pmlp",
+        n_labels: int | None = None,  # labelled images in all; None = the dataset's first setting
+        method: str = "pmlp",  # a name of `METHODS`
         **params,  # any other fields: what to change in the preset
     ):
         "A preset with changes; unknown names are refused with the nearest one that exists."
         cls.check_names(params)
         return preset(dataset, n_labels, method).replace(**params)
+
+    @classmethod
+    def check_names(cls, names):
+        "Refuse the first name that is not a field, with the nearest that is."
+        known = [field.name for field in fields(cls)]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{name!r} is not a setting of {cls.__name__}: did you mean {nearest_word(name, known)!r}?")
+
+    def replace(self, **changes):
+        "A checked copy with some fields changed."
+        self.check_names(changes)
+        return type(self)(**{**asdict(self), **changes})
 
     def with_classes(
         self,
@@ -194,24 +203,28 @@ class Config(NetworkSettings, TrainingSettings, PseudoLabelSettings, GraphSettin
         k = math.ceil(1.5 * classes) if self.k is None else self.k
         return self.replace(n_labels=n_labels, k=k)
 
-# %% ../nbs/base/01_config.ipynb #7f63c4b7
-def _check_together(c):
-    "Refuse values that are allowed one by one but impossible together."
-    propagates, has_density = c.method in ("pmlp", "authors", "lassl"), c.method in ("pmlp", "authors")
-    if c.propagation != propagates:
-        raise ValueError(f"propagation={c.propagation} contradicts method={c.method!r}: give {propagates} or another method.")
-    if propagates and (c.density is not None) != has_density:
-        raise ValueError(f"density={c.density!r} contradicts method={c.method!r}: give None for 'lassl' alone.")
-    if c.method == "supervised" and c.unsupervised_weight + c.contrastive_weight > 0:
-        raise ValueError("method='supervised' needs unsupervised_weight=0 and contrastive_weight=0.")
-    if c.nesterov and c.momentum == 0:
-        raise ValueError("nesterov=True needs a momentum above 0: give one, or nesterov=False.")
-    if c.count_self and c.k == 1:
-        raise ValueError("count_self=True needs k of at least 2: with k=1 a point has no neighbour but itself.")
-    if c.adaptive_threshold and c.threshold > c.threshold_cap:
-        raise ValueError(f"threshold={c.threshold} cannot rise to threshold_cap={c.threshold_cap}: give a lower threshold.")
-    if c.threshold_epoch_middle > c.threshold_epoch_late:
-        raise ValueError(f"threshold_epoch_middle={c.threshold_epoch_middle} is too late: give at most threshold_epoch_late.")
+    def to_json(self, **options):
+        "All fields as strict JSON text; the options are those of `json.dumps`."
+        values = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
+        return json.dumps(values, allow_nan=False, **options)
+
+    def fingerprint(self):
+        "Twelve hexadecimal digits that change with any field."
+        return hashlib.sha256(self.to_json(sort_keys=True).encode()).hexdigest()[:12]
+
+    def save(self, path):
+        "Write all fields to a JSON file, whole or not at all; its folder must exist."
+        write_atomically(Path(path), self.to_json(indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path):
+        "Read a file that `save` wrote; unknown, missing and wrong settings are refused by name."
+        values = read_object(Path(path))
+        cls.check_names(values)
+        missing = [field.name for field in fields(cls) if field.name not in values]
+        if missing:
+            raise ValueError(f"{Path(path).name} lacks {', '.join(missing)}: give every setting of {cls.__name__}.")
+        return cls(**values)
 
 # %% ../nbs/base/01_config.ipynb #33c418f6
 PAPER_SETTINGS = (  # the columns of the paper's Table 1: dataset and number of labels
@@ -240,7 +253,7 @@ DATASETS = dict(  # what differs from the defaults; n_labels is the dataset's fi
     ),
 )
 
-# %% ../nbs/base/01_config.ipynb #c01eeebf
+
 METHODS = dict(  # what differs from the default method
     pmlp=dict(),
     authors=dict(
@@ -260,7 +273,7 @@ METHODS = dict(  # what differs from the default method
     supervised=dict(propagation=False, contrastive_weight=0.0, unsupervised_weight=0.0, alignment=False),
 )
 
-
+# %% ../nbs/base/01_config.ipynb #c01eeebf
 def preset(
     dataset: str,  # a name of `DATASETS`, or any other name or path
     n_labels: int | None = None,  # labelled images in all; None = the dataset's first setting
@@ -268,7 +281,7 @@ def preset(
 ) -> Config:
     "The settings of a dataset and method."
     dataset = check("dataset", Text, dataset)
-    method = check("method", Method, method)
+    method = check("method", Literal[tuple(METHODS)], method)
     similar = difflib.get_close_matches(dataset.lower(), DATASETS, n=1, cutoff=0.7)
     if dataset not in DATASETS and similar and not (Path(dataset).exists() or (data_folder() / f"{dataset}.npz").exists()):
         raise ValueError(f"dataset={dataset!r} is not known and no data of yours: did you mean {similar[0]!r}?")

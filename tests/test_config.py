@@ -15,10 +15,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from helpers import message
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from pmlp.basics import repo_root
-from pmlp.config import Config, notebook_params, preset, run_folder
+from pmlp.config import DATASETS as KNOWN, METHODS as CHANGES, Config, notebook_params, preset, run_folder
 
 quick = settings(deadline=None, derandomize=True, max_examples=15, database=None, suppress_health_check=[HealthCheck.too_slow])
 thorough = settings(quick, max_examples=60)
@@ -285,6 +285,84 @@ def test_presets(dataset, method):
         assert resolved.n_labels is not None and resolved.k == (150 if dataset == "cifar100" else 15)
 
 
+@pytest.mark.parametrize("values, name", [
+    (dict(propagation=False), "propagation"), (dict(density=None), "density"), (dict(method="lassl"), "density"),
+    (dict(method="fixmatch"), "propagation"), (dict(method="supervised", propagation=False), "unsupervised_weight"),
+    (dict(momentum=0), "momentum"), (dict(count_self=True, k=1), "count_self"),
+    (dict(adaptive_threshold=True, threshold=0.995), "threshold_cap"),
+    (dict(threshold_epoch_middle=401), "threshold_epoch_late"),
+])
+def test_impossible_combinations_are_refused(values, name):
+    assert name in message(Config, **values)
+
+
+def test_possible_combinations_are_not_refused():
+    Config(momentum=0, nesterov=False), Config(threshold=0.995), Config(k=1)
+
+
+def test_missing_numbers_follow_from_the_classes():
+    filled = Config(n_labels=None, k=None).with_classes(7)
+    assert (filled.n_labels, filled.k) == (28, 11)
+    given = Config(n_labels=50, k=5).with_classes(7)
+    assert (given.n_labels, given.k) == (50, 5)
+
+
+def test_presets_start_from_the_defaults():
+    assert preset("cifar10") == Config.from_params() == Config()
+    assert hash(preset("cifar10")) == hash(Config())
+    assert {name: preset(name).n_labels for name in KNOWN} == dict(cifar10=40, cifar100=400, svhn=40, stl10=40, fashion_mnist=40, digits=40)
+    assert list(CHANGES) == METHODS
+    assert preset("some/where/cells.npz").k is None
+    assert preset("cifar10", 4000).n_labels == 4000
+    assert not preset("svhn").weak_flip and not preset("digits").weak_flip
+
+
+def test_presets_have_the_figures_of_the_paper():
+    for dataset, n_labels in [("cifar10", 40), ("cifar100", 2500), ("svhn", 250), ("stl10", 1000)]:
+        c = preset(dataset, n_labels)
+        assert (c.path_points, c.reduce, c.alpha, c.eta, c.similarity_threshold) == (1, "avg", 0.8, 0.2, 0.7)
+        assert (c.labeled_batch, c.unlabeled_batch, c.learning_rate, c.momentum, c.weight_decay) == (64, 448, 0.03, 0.9, 0.0005)
+        assert (c.steps, c.mix_after, c.ema_decay, c.temperature) == (1_048_576, 1024, 0.999, 0.2)
+        assert (c.threshold_cap, c.threshold_patience, c.threshold_ratio) == (0.99, 500, 0.05 if dataset == "cifar100" else 0.9)
+
+
+def test_methods_change_what_the_notes_say():
+    code_column = dict(  # rows 4, 7, 13, 15, 17, 20-24, 29-31 of the reproduction notes, by hand, for CIFAR-10
+        count_self=True, neighbor_cap=0.8, support=45, entry_regularizer=1e-7, buffer_reset=True, alignment_reset=True,
+        similarity_threshold=0.8, contrastive_form="authors", rampdown=True, adaptive_threshold=True,
+        threshold_overshoot=True, threshold_restart=True, weak_last_offset=False, strong_probability=0.5,
+        strong_magnitude="full", cutout_pixels=16, labeled_in_unlabeled=False,
+    )
+    pmlp = preset("cifar10")
+    assert preset("cifar10", method="authors") == pmlp.replace(method="authors", **code_column)
+    assert preset("cifar10", method="lassl") == Config(method="lassl", density=None)
+    others = dict(propagation=False, contrastive_weight=0, alignment=False)
+    assert preset("cifar10", method="fixmatch") == Config(method="fixmatch", hard_labels=True, **others)
+    assert preset("cifar10", method="supervised") == Config(method="supervised", unsupervised_weight=0, **others)
+    assert preset("cifar100", method="authors").threshold == 0.6 and preset("cifar100", method="authors").threshold_ratio == 0.05
+    assert preset("stl10", method="authors").bandwidth == 3  # row 8 is not among the authors' rows
+
+
+@pytest.mark.parametrize("dataset", [["digits"], None, 3, ""])
+def test_what_is_no_name_of_a_dataset_is_refused(dataset):
+    assert message(preset, dataset).startswith("dataset=")
+
+
+def test_what_is_no_method_is_refused():
+    assert "nearest: 'pmlp'" in message(preset, "digits", method="pmpl")
+    assert message(preset, "digits", method=["pmlp"]).startswith("method=")
+
+
+@pytest.mark.parametrize("dataset, start", [
+    ("some/where/my cells.npz", "my_cells-auto-pmlp-seed0-"), ("svhn", "svhn-40-pmlp-seed0-"),
+    ("..", "_-auto-"), ("/", "-auto-"), ("x" * 500, "x" * 40 + "-auto-"),
+])
+def test_run_folders_are_named_after_their_run(home, dataset, start):
+    folder = run_folder(preset(dataset), home / "not" / "yet")
+    assert folder.name.startswith(start) and folder.parent == home / "not" / "yet" and not list(folder.iterdir())
+    assert run_folder(preset("digits")).parent == home.resolve() / "outputs"
+
+
 def test_numpy_numbers_are_taken_and_stored_as_plain_ones():
     numpy = pytest.importorskip("numpy")
     config = Config(seed=numpy.int64(3), alpha=numpy.float32(0.5), bandwidth=numpy.float64(math.inf), dataset=numpy.str_("svhn"))
@@ -313,36 +391,15 @@ def test_importing_needs_only_the_standard_library():
     assert done.stdout.strip() == "[]"
 
 
-def test_an_installed_package_without_repository_uses_the_working_directory(tmp_path):
-    (tmp_path / "site" / "pmlp").mkdir(parents=True)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "site" / "pmlp" / "__init__.py").write_text("")
-    (tmp_path / "site" / "pmlp" / "basics.py").write_text((ROOT / "pmlp" / "basics.py").read_text(encoding="utf-8"), encoding="utf-8")
-    environment = {key: value for key, value in os.environ.items() if key != "PMLP_HOME"} | {"PYTHONPATH": str(tmp_path / "site")}
-    script = "import pmlp.basics as b; print(b.__file__); print(b.outputs_folder()); print(b.data_folder())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path / "work", env=environment, check=True)
-    work = (tmp_path / "work").resolve()
-    assert done.stdout.split("\n")[1:3] == [str(work / "outputs"), str(work / "data")]
-    assert done.stdout.startswith(str(tmp_path))
-
-
-def test_the_repository_is_found_from_its_folders(monkeypatch, tmp_path):
-    monkeypatch.delenv("PMLP_HOME", raising=False)
-    for folder in [ROOT, ROOT / "nbs", ROOT / "tests"]:
-        monkeypatch.chdir(folder)
-        assert repo_root() == ROOT
-    monkeypatch.setenv("PMLP_HOME", str(tmp_path))
-    assert repo_root() == tmp_path.resolve()
-
-
 def test_notebook_params_are_everything_plain_and_public():
     space = {"In": ["x"], "Out": {}, "_private": 1, "Config": Config, "config": Config(), "json": json, "support": None, "bandwith": 3}
     assert notebook_params(space) == {"support": None, "bandwith": 3}
     for overrides in ({"alpha": 0.9}, '{"alpha": 0.9}'):
         assert notebook_params({"k": 3, "overrides": overrides}) == {"k": 3, "alpha": 0.9}
-    for overrides in ("{", "[1]", 3, [1], {1: 2}):
-        with pytest.raises(ValueError, match="overrides="):
-            notebook_params({"overrides": overrides})
+    for empty in (None, {}, ""):
+        assert notebook_params({"overrides": empty, "k": 3, "__name__": "x", "len": len}) == {"k": 3}
+    for overrides in ("{", "[1]", "3", 3, [1], {1: 2}):
+        assert message(notebook_params, {"overrides": overrides}).startswith("overrides=")
 
 
 def run_train_notebook(folder, *arguments):
