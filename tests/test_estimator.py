@@ -168,7 +168,7 @@ def test_a_group_that_no_label_reaches_stays_undecided(confident):
 
 @pytest.mark.parametrize("index", ["Flat", "IVF16,Flat;nprobe=4"])
 @pytest.mark.parametrize("others", [0, 500])
-def test_a_heap_of_duplicates(index, others):
+def test_many_duplicates(index, others):
     """Their lists end in ties and are left empty, so densities must be found without them."""
     random = np.random.default_rng(0)
     points = np.concatenate([np.zeros((3000, 4)), random.normal(5, 1, (others, 4))])
