@@ -391,7 +391,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                               'pmlp.results.pair_runs': ('experiments/results.html#pair_runs', 'pmlp/results.py'),
                               'pmlp.results.paired': ('experiments/results.html#paired', 'pmlp/results.py'),
                               'pmlp.results.principal_plane': ('experiments/results.html#principal_plane', 'pmlp/results.py'),
-                              'pmlp.results.read_result': ('experiments/results.html#read_result', 'pmlp/results.py'),
                               'pmlp.results.read_results': ('experiments/results.html#read_results', 'pmlp/results.py'),
                               'pmlp.results.refuse_mixture': ('experiments/results.html#refuse_mixture', 'pmlp/results.py'),
                               'pmlp.results.save_table': ('experiments/results.html#save_table', 'pmlp/results.py'),
