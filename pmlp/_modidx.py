@@ -517,8 +517,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                             'pmlp.views.Views': ('training/views.html#views', 'pmlp/views.py'),
                             'pmlp.views.Views.__call__': ('training/views.html#views.__call__', 'pmlp/views.py'),
                             'pmlp.views.Views.__init__': ('training/views.html#views.__init__', 'pmlp/views.py'),
-                            'pmlp.views.choose_device': ('training/views.html#choose_device', 'pmlp/views.py'),
-                            'pmlp.views.rows_of': ('training/views.html#rows_of', 'pmlp/views.py'),
-                            'pmlp.views.strong_draws': ('training/views.html#strong_draws', 'pmlp/views.py'),
-                            'pmlp.views.unlabeled_pool': ('training/views.html#unlabeled_pool', 'pmlp/views.py'),
-                            'pmlp.views.weak_draws': ('training/views.html#weak_draws', 'pmlp/views.py')}}}
+                            'pmlp.views.Views.draw_strong': ('training/views.html#views.draw_strong', 'pmlp/views.py'),
+                            'pmlp.views.Views.draw_weak': ('training/views.html#views.draw_weak', 'pmlp/views.py'),
+                            'pmlp.views.choose_device': ('training/views.html#choose_device', 'pmlp/views.py')}}}
