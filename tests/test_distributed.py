@@ -13,8 +13,7 @@ import papermill
 import pytest
 import torch
 
-from pmlp.records import Checkpoints, load_checkpoint, noted_signals
-from pmlp.records import read_history
+from pmlp.records import Checkpoints, load_checkpoint, noted_signals, read_history
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT = dict(dataset="digits", steps=120, mix_after=8, evaluate_every=15, checkpoint_every=5, labeled_batch=15, unlabeled_batch=33, threshold=0.5)
@@ -149,7 +148,7 @@ def test_a_job_that_loses_a_process_says_so_and_resumes(home):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_error_of_a_broken_job_is_told_before_torchrun_ends_it(monkeypatch, processes):
-    monkeypatch.setattr("pmlp.records.world", lambda: processes)
+    monkeypatch.setattr("pmlp.records.world_size", lambda: processes)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(RuntimeError, match="reset by peer"), noted_signals():

@@ -19,7 +19,7 @@ from pmlp.config import Config
 from pmlp.experiments import PlannedRun, device_slot, environment, execute, find_notebook, free_device, grid, overview, plan, run_name, run_status
 from pmlp.records import Stopped
 from pmlp.results import paired, save_table, table
-from pmlp.training import Trainer, record, train
+from pmlp.training import Trainer, train
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT = dict(dataset="digits", steps=8, mix_after=2, evaluate_every=4, checkpoint_every=4, labeled_batch=16, unlabeled_batch=32)
@@ -96,19 +96,20 @@ def test_report_without_runs_names_the_command(home):
     assert "No run in" in page and "make train" in page
 
 
-def test_a_half_done_run_is_continued_to_the_same_end(home, monkeypatch):
+def test_a_half_done_run_is_continued_to_the_same_end(home):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     half = plan(SHORT, outputs=home / "half")[0]
     whole = train(half.config, output=home / "whole")
     trainer = Trainer(half.config, output=half.folder)
 
-    def record_and_stop(*run):
-        metrics = record(*run)
-        signal.raise_signal(signal.SIGTERM)
-        return metrics
+    metrics = trainer.metrics
 
-    monkeypatch.setattr("pmlp.training.record", record_and_stop)
+    def metrics_and_stop():
+        signal.raise_signal(signal.SIGTERM)
+        return metrics()
+
+    trainer.metrics = metrics_and_stop
     with pytest.raises(Stopped, match="SIGTERM"):
         trainer.fit()
     torch.set_num_threads(threads)

@@ -7,19 +7,22 @@ import os
 import pickle
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from helpers import message
 from jupyter_client.manager import start_new_kernel
 
-from pmlp.records import FORMAT, load_checkpoint
 from pmlp.config import preset
+from pmlp.records import FORMAT, load_checkpoint, read_history
 from pmlp.training import Trainer, run_params
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -241,6 +244,64 @@ def test_lost_lines_are_found(ended, home):
         (folder / name).write_bytes((ended / name).read_bytes())
     with pytest.raises(ValueError, match="metrics.jsonl has lost lines"):
         Trainer(run_params(SHORT | dict(steps=20))[0]).resume(folder)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_run_that_stops_before_its_first_checkpoint_begins_again(ended, home, stored):
+    """Its folder has a line of metrics, and the checkpoint of the beginning or none."""
+    config = run_params(SHORT | dict(steps=20, checkpoint_every=20))[0]
+    early = Trainer(config, output="early")
+    step = early.learner.step
+    early.learner.step = lambda: step() if early.learner.iteration < 17 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        early.fit()
+    assert read_history(early.folder).index.tolist() == [15]
+    if not stored:
+        early.checkpoints.newest.unlink()
+    late = Trainer(config).resume("early")
+    assert late.learner.iteration == 0 and (home / "early" / "metrics.jsonl").read_bytes() == b""
+    late.fit()
+    assert (home / "early" / "metrics.jsonl").read_bytes() == (ended / "metrics.jsonl").read_bytes()
+
+
+def test_an_older_checkpoint_becomes_the_newest(ended, home):
+    config, folder = run_params(SHORT | dict(steps=20))[0], home / "run"
+    shutil.copytree(ended, folder)
+    assert Trainer(config).resume(folder / "previous.pt").learner.iteration == 15
+    older = Trainer(config).resume(folder)
+    assert older.learner.iteration == 15
+    older.fit()
+    assert same(folder, ended)
+    (folder / "result.json").unlink()  # the process died before it wrote the result
+    assert Trainer(config).resume(folder).fit()["test_accuracy"] == json.loads((folder / "result.json").read_text())["test_accuracy"]
+
+
+def test_a_folder_of_another_run_is_refused_and_left_alone(ended):
+    config = run_params(SHORT | dict(steps=20))[0]
+    before = {path: path.stat().st_mtime_ns for path in ended.rglob("*")}
+    for change in (dict(seed=1), dict(bandwidth=2.0)):
+        assert "another run" in message(Trainer(config.replace(**change)).resume, ended)
+        assert "another run" in message(Trainer, config.replace(**change), output=ended)
+    assert "resume=True" in message(Trainer(config, output=ended).fit)
+    assert {path: path.stat().st_mtime_ns for path in ended.rglob("*")} == before
+
+
+def test_outside_of_the_main_thread_training_works_without_signals(home):
+    trainer = Trainer(run_params(SHORT | dict(steps=2))[0], output="thread")
+    thread = threading.Thread(target=trainer.fit)
+    thread.start()
+    thread.join()
+    assert (home / "thread" / "result.json").exists()
+
+
+@pytest.mark.parametrize("name", ["newest", "both"])
+def test_a_run_of_an_earlier_layout_is_refused_in_one_sentence(ended, home, name):
+    folder = home / "run"
+    shutil.copytree(ended, folder)
+    for path in [folder / "checkpoint.pt"] + [folder / "previous.pt"] * (name == "both"):
+        path.write_bytes(signed(load_checkpoint(path) | dict(format=FORMAT - 1)))
+    said = message(Trainer(run_params(SHORT | dict(steps=20))[0]).resume, folder)
+    assert said.count("earlier layout") == 1 and said.count(". ") == 0 and "start the run again" in said, said
 
 
 def limit(size):

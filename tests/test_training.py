@@ -5,18 +5,24 @@ import math
 import os
 import subprocess
 import sys
+from collections import Counter
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import papermill
 import pytest
 import torch
+from helpers import message
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pmlp.data import Images
+from pmlp.basics import code_version
 from pmlp.config import METHODS, PAPER_SETTINGS, Config, preset
-from pmlp.records import read_history
-from pmlp.training import Trainer, run_params, train
+from pmlp.data import Images, save_split
+from pmlp.pseudo_labels import PseudoLabels
+from pmlp.records import load_checkpoint, read_history
+from pmlp.step import Losses, Step
+from pmlp.training import StepMeans, Trainer, main, predict, run_data, run_params, seconds_left, train
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT = dict(dataset="digits", steps=24, mix_after=8, evaluate_every=12, checkpoint_every=12, labeled_batch=16, unlabeled_batch=32)
@@ -68,6 +74,8 @@ def test_lassl_is_pmlp_with_an_infinite_bandwidth_to_the_bit():
     plain = train(config.replace(method="lassl", density=None), output="lassl")
     assert plain.history.mixed.iloc[-1] == 1 and plain.history.moved.iloc[-1] > 0.01  # propagated labels were mixed in
     assert plain.history.confident.iloc[-1] > 0.05  # and counted
+    measured = [name for name in plain.history if "seconds" not in name and "density" not in name]
+    assert plain.history[measured].equals(infinite.history[measured]) and (infinite.history.density_between == 1).all()
     assert same(infinite, plain)
     assert not same(plain, train(config, output="five"))
 
@@ -128,6 +136,139 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(home, case):
         train(config, output=output, resume=resume)
     assert words in str(refused.value) and "\n" not in str(refused.value), str(refused.value)
     assert sorted(home.rglob("*")) == before
+
+
+@pytest.mark.parametrize("params", [dict(output=3), dict(output=" "), dict(resume=3), dict(steps=0), dict(bandwith=3)])
+def test_bad_parameters_are_named(params):
+    (name,) = params
+    assert name in message(run_params, params)
+
+
+@pytest.mark.parametrize("options", [dict(resume=True), dict(resume="nowhere"), dict(processes=0), dict(processes=2, data=object())])
+def test_bad_options_of_train_are_named(options):
+    name = next(iter(options))
+    assert name in message(train, preset("digits"), **options)
+
+
+CANNOT_RUN = {"{": "Expecting", "[1]": "one JSON object", '{"bandwith": 3}': "did you mean 'bandwidth'", '{"dataset": "digits", "n_labels": 41}': "n_labels=41"}
+
+
+@pytest.mark.parametrize("text", CANNOT_RUN)
+def test_a_file_that_cannot_be_run_is_one_sentence(home, capsys, text):
+    (home / "run.json").write_text(text)
+    with pytest.raises(SystemExit):
+        main([str(home / "run.json"), "--output", str(home / "none")])
+    said = capsys.readouterr().err
+    assert CANNOT_RUN[text] in said and said.count("\n") == 1 and not (home / "none").exists()
+
+
+def test_a_stored_split_is_used_whatever_the_seed(home):
+    config, data, split = run_data(preset("digits"))
+    save_split(home / "split.json", split, data.train_labels)
+    stored = preset("digits").replace(split="split.json", seed=5)
+    assert torch.equal(run_data(stored)[2], split)
+    assert "has 40 labels, but n_labels=50" in message(run_data, stored.replace(n_labels=50))
+
+
+def test_predictions_do_not_depend_on_blocks_and_leave_the_mode():
+    trainer = Trainer(run_params(SHORT)[0])
+    for network, training in ((trainer.learner.network, True), (trainer.learner.average, False)):
+        one, other = (predict(network, trainer.data.test, trainer.views, batch) for batch in (7, 512))
+        torch.testing.assert_close(one.probabilities, other.probabilities, rtol=0, atol=1e-5)
+        assert network.training == training
+
+
+def test_step_means():
+    means = StepMeans("cpu")
+    assert all(value in (0, None) for value in means.take().values())
+    labels = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2], [1.0, 0.0]])
+    before = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.8, 0.2], [1.0, 0.0]])
+    pseudo = PseudoLabels(labels, torch.tensor([True, False, True, True]), before, labels)
+    means.add(Step(Losses(*torch.tensor([1.0, 2.0, 3.0])), pseudo, torch.tensor([0, 1, 1, -1]), None))
+    means.add(Step(Losses(*torch.tensor([3.0, 2.0, 1.0])), None, torch.tensor([]), None))  # only labelled images
+    expected = dict(loss_supervised=2, loss_unsupervised=2, loss_contrastive=2, confident=0.75, correct=0.5, mixed=1, moved=0.05)
+    assert means.take() == pytest.approx(expected)
+    assert [means.take()[name] for name in ("confident", "correct", "mixed", "moved")] == [None] * 4
+
+
+@pytest.mark.parametrize("changes, left", [(dict(), 100), (dict(supervised_warmup=50, labeled_batch=10, unlabeled_batch=30), 400)])
+def test_seconds_left_knows_that_steps_of_a_warm_up_are_shorter(changes, left):
+    config = preset("digits").replace(steps=110, **changes)
+    assert seconds_left(config, Counter(forward=5.0, backward=5.0), 10, 10, 0) == pytest.approx(left)
+
+
+def stop_after(trainer, iteration, error=InterruptedError):
+    """Let a trainer fail after an iteration."""
+    step = trainer.learner.step
+
+    def failing():
+        if trainer.learner.iteration == iteration:
+            raise error
+        return step()
+
+    trainer.learner.step = failing
+
+
+def test_a_run_of_days_says_so_after_ten_steps():
+    trainer = Trainer(run_params(SHORT | dict(steps=10**8))[0], output="slow")
+    stop_after(trainer, 12)
+    with pytest.warns(UserWarning, match="this run takes about .* days: .* steps="), pytest.raises(InterruptedError):
+        trainer.fit()
+
+
+def test_the_result_is_that_of_the_last_evaluation(home):
+    trainer = Trainer(run_params(SHORT | dict(steps=36, threshold=0.6, mix_after=6))[0], output="run")
+    result = trainer.fit()
+    assert result == json.loads((home / "run" / "result.json").read_text()) and Config(**result["config"]) == trainer.config
+    assert {"dataset", "n_labels", "method", "seed", "steps", "seconds", "config"} <= set(result) and result["version"] == code_version()
+    assert trainer.evaluate() == {name: result[name] for name in ("test_accuracy", "test_accuracy_student")}
+    assert result["best_test_accuracy"] == trainer.history.test_accuracy.max()
+    assert trainer.history.mixed.tolist() == [0.5, 1, 1] and (trainer.history.moved > 0).all() and (trainer.history.density_within == 1).all()
+    stored = {path.name: load_checkpoint(path)["learner"]["iteration"] for path in trainer.folder.glob("*.pt")}
+    assert stored == {"checkpoint.pt": 36, "previous.pt": 24, "best.pt": result["best_iteration"]}
+
+
+def test_a_state_continues_in_another_run_of_the_same_settings():
+    config = run_params(SHORT)[0]
+    one, other = Trainer(config), Trainer(config)
+    for _ in range(6):
+        one.means.add(one.learner.step())
+    one.metrics()
+    state = deepcopy(one.state_dict())  # as a file would be
+    other.load_state_dict(state)
+    for trainer in (one, other):
+        trainer.means.add(trainer.learner.step())
+    assert same(one, other) and torch.equal(one.means.sums, other.means.sums) and one.best == other.best and other.learner.iteration == 7
+    assert "another run" in message(Trainer(config.replace(bandwidth=2.0)).load_state_dict, state)
+    one.learner.network.classifier.bias.data[0] = math.nan
+    with pytest.raises(FloatingPointError, match="the weights after iteration 7 are not finite"):
+        one.state_dict()
+
+
+def test_a_loss_that_is_not_finite_names_the_last_checkpoint(home):
+    trainer = Trainer(run_params(SHORT)[0], output="broken")
+    step = trainer.learner.step
+
+    def overflowing():
+        if trainer.learner.iteration == 15:
+            trainer.learner.network.classifier.weight.data.mul_(1e38)
+        return step()
+
+    trainer.learner.step = overflowing
+    with pytest.raises(FloatingPointError, match="iteration 16 is not finite .* The last good checkpoint is .*checkpoint.pt"):
+        trainer.fit()
+    assert load_checkpoint(home / "broken" / "checkpoint.pt")["learner"]["iteration"] == 12
+
+
+def test_a_write_that_fails_leaves_the_checkpoints(home):
+    trainer = Trainer(run_params(SHORT | dict(checkpoint_every=10))[0], output="failing")
+    (home / "failing").mkdir()
+    (home / "failing" / "tensorboard").touch()  # in the way of the records
+    with pytest.raises(OSError, match="The last good checkpoint is"):
+        trainer.fit()
+    assert load_checkpoint(trainer.checkpoints.newest)["learner"]["iteration"] == 10
+    (home / "file").touch()
+    assert "cannot be written" in message(Trainer(trainer.config, output="file/run").fit)
 
 
 def test_own_data_and_a_torchvision_encoder():
