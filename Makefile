@@ -17,9 +17,9 @@ help:
 	@echo "make setup   make the environment in .venv (the other targets do it when it is missing)"
 	@echo "make train   one training run; ARGS=\"-p dataset cifar10 -p n_labels 40\" chooses another one"
 	@echo "make report  all runs in outputs/ on one page; ARGS=\"-p outputs outputs/mine\" chooses a folder"
-	@echo "make test    all checks, all notebooks, all tests; ARGS=--slow adds the slow ones"
+	@echo "make test    all notebooks and tests; ARGS=--slow adds the slow ones, ARGS=\"-k density\" chooses"
 	@echo "make lab     open the notebooks in JupyterLab"
-	@echo "make docs    the documentation as web pages in _docs/, and a check of its links"
+	@echo "make docs    the documentation as web pages in _docs/"
 	@echo "make clean   remove what can be made again; data/ and outputs/ stay"
 	@echo "Options: PYTHON=$(PYTHON) EXTRAS=$(EXTRAS) ARGS=\"$(ARGS)\""
 
@@ -58,8 +58,8 @@ report: $(INSTALLED)
 	@echo "Done: open outputs/report.html"
 
 test: $(INSTALLED)
-	@echo "Testing: checks, notebooks, tests"
-	@OMP_WAIT_POLICY=PASSIVE $(BIN)/python .ci/test.py $(ARGS)
+	@echo "Testing: notebooks, tests, checks"
+	@OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 lab: $(INSTALLED)
 	@echo "Opening JupyterLab on nbs/"
@@ -67,7 +67,7 @@ lab: $(INSTALLED)
 
 docs: $(INSTALLED)
 	@echo "Writing the documentation to _docs/"
-	@$(BIN)/python .ci/docs.py
+	@$(BIN)/python -m sphinx -W --keep-going -E -q docs _docs
 	@echo "Done: open _docs/index.html"
 
 clean:

@@ -14,7 +14,7 @@ suffix = "_requirements"
 extras = {
     key.removesuffix(suffix): value.strip().splitlines() for key, value in settings.items() if key.endswith(suffix)
 }
-major, last_minor = settings["max_python"].split(".")
+first, last = (int(settings[key].split(".")[1]) for key in ("min_python", "max_python"))  # all of them Python 3
 
 setup(
     name=settings["lib_name"],
@@ -25,8 +25,10 @@ setup(
     author=settings["author"],
     license=settings["license"],
     keywords=settings["keywords"].split(),
-    python_requires=f">={settings['min_python']},<{major}.{int(last_minor) + 1}",
+    classifiers=settings["classifiers"].strip().splitlines() + [f"Programming Language :: Python :: 3.{minor}" for minor in range(first, last + 1)],
+    python_requires=f">=3.{first},<3.{last + 1}",
     packages=[settings["lib_path"]],
+    package_data={settings["lib_path"]: ["py.typed"]},
     install_requires=settings["requirements"].strip().splitlines(),
     extras_require=extras,
 )

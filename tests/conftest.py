@@ -1,4 +1,4 @@
-"""Tests marked `slow` run only when asked for: pytest tests/ --slow."""
+"""What holds for all tests: the slow ones run only with --slow, the notebooks run first."""
 
 import hypothesis
 import pytest
@@ -9,14 +9,11 @@ hypothesis.settings.load_profile("pmlp")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds")
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes more than a few seconds")
+    parser.addoption("--slow", action="store_true", help="also run slow tests and the slow cells of notebooks")
 
 
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: "notebook" not in item.keywords)  # they take longest, so no worker is left with one at the end
     for item in items:
         if "slow" in item.keywords and not config.getoption("slow"):
             item.add_marker(pytest.mark.skip(reason="needs --slow"))

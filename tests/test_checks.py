@@ -1,206 +1,167 @@
-"""Each check of the test command finds its own kind of damage, and an untouched copy passes all of them."""
+"""What every commit keeps: clean notebooks, modules and README in step with them, no lint, small files, documented names.
 
-import json
+Each failure names the command that mends it, for a shell where .venv is active.
+"""
+
+import ast
+import importlib
+import inspect
+import os
+import re
 import shutil
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
+from execnb.nbio import nb2str
+from fastcore.docments import docments
+from nbdev.clean import clean_nb
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / ".ci"))
+from repository import NOTEBOOKS, ROOT, SETTINGS, read_cells, read_code, read_notebook
 
-import checks
-import reading
-
-
-@pytest.fixture
-def copy(tmp_path):
-    """A copy of everything the checks read."""
-    ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
-    for folder in ("nbs", "pmlp", "tests", ".ci"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    for file in ("settings.ini", "setup.py", "README.md"):
-        shutil.copy(ROOT / file, tmp_path)
-    return tmp_path
-
-
-def edit_cells(path, edit):
-    """Change a notebook's list of cells and write it as nbdev does."""
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    edit(notebook["cells"])
-    path.write_text(json.dumps(notebook, sort_keys=True, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def code_cell(source, **changes):
-    cell = {
-        "cell_type": "code",
-        "id": "new",
-        "metadata": {},
-        "execution_count": None,
-        "outputs": [],
-        "source": [source],
-    }
-    return {**cell, **changes}
-
-
-def test_an_untouched_copy_passes(copy):
-    every = checks.CHECKS + reading.CHECKS
-    assert {name: check(copy) for name, check, _ in every} == {name: [] for name, _, _ in every}
-
-
-def test_a_clean_new_cell_passes(copy):
-    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("1 + 1")))
-    assert checks.unclean_notebooks(copy) == []
-
-
-def test_a_dirty_notebook(copy):
-    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("1 + 1", execution_count=7)))
-    (problem,) = checks.unclean_notebooks(copy)
-    assert "nbs/index.ipynb has execution counts" in problem
-
-
-def test_a_hand_edit(copy):
-    module = copy / "pmlp" / "config.py"
-    module.write_text(module.read_text(encoding="utf-8") + "\nEXTRA = 1\n", encoding="utf-8")
-    assert checks.export_differences(copy) == ["pmlp/config.py is not what its notebook exports"]
-
-
-def test_a_stray_module(copy):
-    (copy / "pmlp" / "stray.py").write_text("EXTRA = 1\n", encoding="utf-8")
-    (problem,) = checks.export_differences(copy)
-    assert "pmlp/stray.py comes from no notebook" in problem
-
-
-def test_a_stale_readme(copy):
-    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells[0]["source"].append("\n\nA new sentence."))
-    assert checks.stale_readme(copy) == ["README.md is not what nbs/index.ipynb makes"]
-
-
-def test_a_star_import(copy):
-    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("from math import *")))
-    assert any("index.ipynb" in problem and "F403" in problem for problem in checks.lint(copy))
-
-
-@pytest.mark.parametrize("name", ["train", "05_theory"])
-def test_a_removed_parameters_tag(copy, name):
-    def remove_tags(cells):
-        for cell in cells:
-            cell["metadata"] = {}
-
-    edit_cells(copy / "nbs" / f"{name}.ipynb", remove_tags)
-    (problem,) = checks.missing_parameters(copy)
-    assert f"nbs/{name}.ipynb has 0 cells tagged `parameters`" in problem
-
-
-def test_a_large_notebook(copy):
-    picture = {"data": {"image/png": "A" * 5_000_000}, "metadata": {}, "output_type": "display_data"}
-    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("1 + 1", outputs=[picture])))
-    alone, together = checks.large_notebooks(copy)
-    assert "nbs/index.ipynb has 5" in alone and "more than 600" in alone
-    assert "all notebooks have" in together and "more than 5" in together
-
-
-@pytest.mark.parametrize(
-    "output",
-    [
-        {"name": "stdout", "output_type": "stream", "text": ["line\n"] * 101},
-        {"data": {"text/html": ["<tr></tr>\n"] * 101, "text/plain": ["short"]}, "output_type": "display_data"},
-        {"data": {"text/markdown": ["line\n"] * 101, "text/plain": ["short"]}, "output_type": "display_data"},
-    ],
+LARGEST, LARGEST_SUM, MOST_LINES = 600_000, 5_000_000, 100  # bytes of a notebook and of all; lines a cell shows
+ABSOLUTE_PATH = re.compile(
+    r"(?<![\w./~:}>-])/(?:home|root|work|tmp|Users|private|mnt|media|opt|srv|usr|var)\b"
+    r"|\b[A-Z]:\\+(?:Users|Program|Windows|Temp|home|data)"
 )
-def test_a_long_output(copy, output):
-    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("1 + 1", outputs=[output])))
-    (problem,) = checks.large_notebooks(copy)
-    assert "nbs/index.ipynb, cell" in problem and "shows 101 lines, more than 100" in problem
+MODULES = {name: found[1] for name, path in NOTEBOOKS.items() if (found := re.search(r"default_exp (\w+)", path.read_text(encoding="utf-8")))}
+each_notebook = pytest.mark.parametrize("name", NOTEBOOKS)
+
+
+def texts(cell):
+    """The source of a cell and each of its text outputs."""
+    outputs = cell.get("outputs", [])
+    data = [text for output in outputs for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
+    return ["".join(text) for text in [cell["source"], *data, *(output.get("text", []) for output in outputs)]]
+
+
+def shown_lines(output):
+    """How many lines an output takes on the page: of text, or rows of a table."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        return "".join(data["text/html"]).count("<tr")
+    return len("".join(output.get("text") or data.get("text/markdown") or data.get("text/plain") or []).splitlines())
+
+
+@each_notebook
+def test_a_notebook_is_clean(name):
+    notebook = read_notebook(NOTEBOOKS[name])
+    clean_nb(notebook, allowed_cell_metadata_keys=SETTINGS["allowed_cell_metadata_keys"].split())
+    assert nb2str(notebook) == NOTEBOOKS[name].read_text(encoding="utf-8"), "nbdev_clean"
+
+
+@each_notebook
+def test_a_notebook_is_small(name):
+    assert NOTEBOOKS[name].stat().st_size <= LARGEST, "draw smaller figures and show fewer rows, then run it again"
+    lines = [sum(map(shown_lines, cell.get("outputs", []))) for cell in read_cells(NOTEBOOKS[name])]
+    assert max(lines) <= MOST_LINES, f"cell {lines.index(max(lines))} shows too many lines"
+
+
+def test_all_notebooks_together_are_small():
+    assert sum(path.stat().st_size for path in NOTEBOOKS.values()) <= LARGEST_SUM
+
+
+@each_notebook
+def test_a_notebook_names_no_path_of_one_machine(name):
+    lines = [line[:100] for cell in read_cells(NOTEBOOKS[name]) for text in texts(cell) for line in text.splitlines()]
+    assert [line for line in lines if ABSOLUTE_PATH.search(line)] == [], "build the path from the repository's root"
+
+
+def test_no_file_names_a_path_of_one_machine():
+    paths = [path for folder in ("pmlp", "tests", "docs", ".ci") for path in (ROOT / folder).rglob("*.*") if path.suffix in (".py", ".md")]
+    found = {path: [line for line in path.read_text(encoding="utf-8").splitlines() if ABSOLUTE_PATH.search(line)] for path in paths}
+    assert {path.name: lines for path, lines in found.items() if lines} == {}
 
 
 # Written in pieces, for this file is checked too.
-@pytest.mark.parametrize("path", ["/" + "home/ada/run.json", "/" + "tmp/run.json", "C:" + "\\Users\\ada\\run.json"])
-def test_an_absolute_path(copy, path):
-    output = {"name": "stdout", "output_type": "stream", "text": [f"saved to {path}\n"]}
-    edit_cells(copy / "nbs" / "index.ipynb", lambda cells: cells.append(code_cell("1 + 1", outputs=[output])))
-    (copy / "pmlp" / "stray.py").write_text(f"PATH = r'{path}'\n", encoding="utf-8")
-    in_output, in_module = checks.absolute_paths(copy)
-    assert "nbs/index.ipynb, output of cell" in in_output
-    assert "pmlp/stray.py, source" in in_module
+@pytest.mark.parametrize("path", ["/" + "home/ada/run.json", "saved to /" + "tmp/run.json", "C:" + "\\Users\\ada\\run.json"])
+def test_a_path_of_one_machine_is_found(path):
+    assert ABSOLUTE_PATH.search(path)
 
 
-@pytest.mark.parametrize(
-    "text", ["outputs/run.json", "https://host.org/home/x", "../data/tmp", r"f:\Omega \to R", "a/root"]
-)
-def test_what_is_no_absolute_path(text):
-    assert not checks.ABSOLUTE_PATH.search(text)
+@pytest.mark.parametrize("text", ["outputs/run.json", "https://host.org/home/x", "../data/tmp", r"f:\Omega \to R", "a/root"])
+def test_other_paths_are_no_concern(text):
+    assert not ABSOLUTE_PATH.search(text)
 
 
-def test_the_readme_follows_directives_and_links(copy):
-    cells = [
-        {
-            "cell_type": "markdown",
-            "id": "a",
-            "metadata": {},
-            "source": ["[config](00_config.ipynb), [site](https://host.org/x)"],
-        },
-        code_cell("#| hide\nhidden = 1", id="b"),
-        code_cell(
-            "#| echo: false\nsilent = 2", id="c", outputs=[{"name": "stdout", "output_type": "stream", "text": ["two"]}]
-        ),
-        code_cell("#| slow\nshown = 3", id="d"),
-    ]
-    edit_cells(copy / "nbs" / "index.ipynb", lambda old: old.__setitem__(slice(None), cells))
-    text = checks.readme.render(copy)["README.md"].decode()
-    assert text == (
-        "[config](nbs/base/01_config.ipynb), [site](https://host.org/x)\n\n    two\n\n```python\nshown = 3\n```\n"
-    )
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name in ("train", "report") or name.startswith(("theory/", "benchmarks/"))])
+def test_papermill_finds_one_parameters_cell(name):
+    """Without it papermill runs the defaults and says nothing."""
+    kinds = [cell["cell_type"] for cell in read_cells(NOTEBOOKS[name]) if "parameters" in cell["metadata"].get("tags", [])]
+    assert kinds == ["code"], "tag one code cell `parameters` in JupyterLab"
 
 
-@pytest.mark.parametrize("words", ["# Neighbours", "> Exact", "**Read before:**", "**Running time:**", "**Reading time:**"])
-def test_an_opening_without_its_parts(copy, words):
-    path = copy / "nbs" / "01_neighbors.ipynb"
-
-    def remove(cells):
-        assert words in "".join(cells[0]["source"])
-        cells[0]["source"] = ["".join(cells[0]["source"]).replace(words, "", 1)]
-
-    edit_cells(path, remove)
-    (problem,) = [problem for problem in reading.openings(copy) if "01_neighbors" in problem]
-    assert "opens without" in problem
-
-
-def test_code_before_prose(copy):
-    edit_cells(copy / "nbs" / "explore.ipynb", lambda cells: cells.insert(0, code_cell("1 + 1")))
-    assert any("explore" in problem for problem in reading.openings(copy))
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """What nbdev_export makes of the notebooks and of __init__.py, in a copy."""
+    copy = tmp_path_factory.mktemp("export")
+    shutil.copy(ROOT / "settings.ini", copy)
+    shutil.copytree(ROOT / "nbs", copy / "nbs", ignore=shutil.ignore_patterns(".*"))
+    (copy / "pmlp").mkdir()
+    shutil.copy(ROOT / "pmlp" / "__init__.py", copy / "pmlp")
+    # nbdev_export does nothing where it finds IN_TEST, which nbdev sets while it tests.
+    environment = {key: value for key, value in os.environ.items() if key != "IN_TEST"}
+    command = [Path(sysconfig.get_path("scripts")) / "nbdev_export"]
+    subprocess.run(command, cwd=copy, env=environment, check=True, capture_output=True)
+    return copy / "pmlp"
 
 
-@pytest.mark.parametrize("damage", ["unfolded", "untagged", "unchecked", "missing"])
-def test_a_solution_that_is_open_or_proves_nothing(copy, damage):
-    def edit(cells):
-        if damage == "missing":
-            del cells[-1]
-        elif damage == "unchecked":
-            cells[-1]["source"] = ["# Solution 2: trust me\n", "1 + 1"]
-        elif damage == "untagged":
-            del cells[-1]["metadata"]["tags"]
-        else:
-            del cells[-1]["metadata"]["jupyter"]["source_hidden"]
-
-    edit_cells(copy / "nbs" / "02_density.ipynb", edit)
-    (problem,) = reading.unfolded_solutions(copy)
-    assert "nbs/graph/12_density.ipynb" in problem
+def test_the_modules_are_what_the_notebooks_export(exported):
+    made, found = ({path.name: path.read_bytes() for path in folder.glob("*.py")} for folder in (exported, ROOT / "pmlp"))
+    differing = {name for name in made | found if made.get(name) != found.get(name)}
+    assert differing == set(), "nbdev_export; a module that comes from no notebook is deleted"
 
 
-@pytest.mark.parametrize(
-    "source, missing",
-    [
-        ("def shown(a): return a", ["no docstring", "no comment on a"]),
-        ('def shown(\n    a,\n    b,  # second\n):\n    "Adds."\n    return a + b', ["no comment on a"]),
-        ('def unseen(\n    a,  # first\n):\n    "Adds."\n    return a', ["no example"]),
-        ('class shown:\n    "A pair."\n    a: int  # first\n    b: int', ["no comment on b"]),
-        ('def _hidden(a): return a', []),
-    ],
-)
-def test_a_public_name_without_comments_or_example(copy, source, missing):
-    cells = [code_cell(f"#| export\n{source}"), code_cell("shown")]
-    edit_cells(copy / "nbs" / "01_neighbors.ipynb", lambda old: old.extend(cells))
-    problems = [problem for problem in reading.undocumented_names(copy) if "01_neighbors" in problem]
-    assert len(problems) == len(missing) and all(part in problem for part, problem in zip(missing, problems))
+def test_the_readme_is_what_the_front_page_makes():
+    run = subprocess.run([sys.executable, ".ci/readme.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert run.stderr == ""
+
+
+def test_ruff_has_no_complaints():
+    command = [sys.executable, "-m", "ruff", "check", "--quiet", "--no-cache", "--output-format", "concise"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout + run.stderr == "", "ruff check --fix, edit what is left, then nbdev_export"
+
+
+def comments_of(documented):
+    """The comment beside each parameter of a function, or beside each field of a class that is made of fields."""
+    if not hasattr(documented, "_fields") and not hasattr(documented, "__dataclass_fields__"):
+        starred = re.findall(r"\*(\w+)", str(inspect.signature(documented)))  # docments does not read their comments
+        return {key: comment for key, comment in docments(documented, returns=False).items() if key not in ("self", *starred)}
+    sources = [inspect.getsource(base) for base in reversed(documented.__mro__) if base.__module__.startswith("pmlp.")]
+    comments = dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", "\n".join(sources), re.MULTILINE))
+    return {field: comments.get(field) for field in inspect.signature(documented).parameters}
+
+
+def what_is_missing(name, documented, shown):
+    """What a public function or class lacks for those who read."""
+    missing = [] if inspect.getdoc(documented) else ["a docstring"]
+    missing += [] if name in shown else ["an example in a cell that exports nothing"]
+    return missing + [f"a comment on {key}" for key, comment in comments_of(documented).items() if not comment]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_names_have_comments_and_an_example(name):
+    module = importlib.import_module(f"pmlp.{MODULES[name]}")
+    public = {key: getattr(module, key) for key in module.__all__}
+    public = {key: value for key, value in public.items() if inspect.isfunction(value) or inspect.isclass(value)}
+    examples = [source for source in read_code(NOTEBOOKS[name]) if not source.startswith(("#| export", "#| default_exp"))]
+    shown = set(re.findall(r"\w+", "\n".join(examples)))
+    for node in ast.walk(ast.parse(inspect.getsource(module))):  # whoever sees a function called sees what it returns
+        if isinstance(node, ast.FunctionDef) and node.name in shown and node.returns:
+            shown |= set(re.findall(r"\w+", ast.unparse(node.returns)))
+    missing = {key: what_is_missing(key, value, shown) for key, value in public.items()}
+    assert {key: what for key, what in missing.items() if what} == {}
+
+
+def test_a_missing_comment_is_found():
+    def halve(
+        number,  # any number
+        exact=False,
+    ):
+        return number / 2
+
+    assert what_is_missing("halve", halve, {"halve"}) == ["a docstring", "a comment on exact"]
+    assert what_is_missing("halve", halve, set())[1] == "an example in a cell that exports nothing"

@@ -1,14 +1,19 @@
-"""The package is light to import, says what is missing, and carries the version of settings.ini."""
+"""The package is light to import, says what is missing, and works as a wheel outside of the repository."""
 
+import json
+import os
+import re
+import shutil
+import site
 import subprocess
 import sys
-from configparser import ConfigParser
-from pathlib import Path
-from statistics import median
+import venv
+from importlib import import_module
+
+import pytest
 
 import pmlp
-
-ROOT = Path(__file__).resolve().parent.parent
+from repository import ROOT, SETTINGS
 
 
 def run(code):
@@ -17,14 +22,40 @@ def run(code):
     return result.stdout.strip()
 
 
-def test_import_is_quick():
-    code = "import torch, time; start = time.perf_counter(); import pmlp; print(time.perf_counter() - start)"
-    assert median(float(run(code)) for _ in range(3)) < 0.5
-
-
-def test_import_leaves_the_heavy_packages_alone():
-    code = "import pmlp, sys; print({'faiss', 'matplotlib', 'torchvision'} & sys.modules.keys())"
+def test_import_alone_loads_nothing_heavy():
+    code = "import pmlp, sys; dir(pmlp); print({'torch', 'faiss', 'numpy', 'matplotlib'} & sys.modules.keys())"
     assert run(code) == "set()"
+
+
+@pytest.mark.parametrize("name", pmlp.__all__)
+def test_a_name_is_that_of_its_module(name):
+    assert name in dir(pmlp)
+    assert getattr(pmlp, name) is getattr(import_module(f"pmlp.{pmlp._OWNERS[name]}"), name)
+
+
+def test_the_names_are_the_same_for_editors_and_at_run_time():
+    source = (ROOT / "pmlp" / "__init__.py").read_text(encoding="utf-8")
+    typed = {name: owner for owner, names in re.findall(r"^    from pmlp\.(\w+) import (.+)$", source, re.M) for name in names.split(", ")}
+    assert typed == pmlp._OWNERS and set(typed) == set(pmlp.__all__)
+
+
+def test_another_name_is_no_attribute():
+    with pytest.raises(AttributeError, match="'pmlp' has no attribute 'nothing'"):
+        pmlp.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("module", pmlp._MOVED)
+def test_a_pickle_that_names_a_module_of_before_says_so(module):
+    code = f"""
+import pickle
+try:
+    pickle.loads(b"cpmlp.{module}\\nTable\\n.")
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    home = pmlp._MOVED[module]
+    assert run(code) == f"pmlp.{module} is now part of pmlp.{home}: import it from there; a model saved before must be fitted again."
+    assert (ROOT / "pmlp" / f"{home}.py").exists() and not (ROOT / "pmlp" / f"{module}.py").exists()
 
 
 def test_neighbors_without_faiss_names_the_command():
@@ -42,6 +73,49 @@ except ImportError as error:
 
 
 def test_version_is_that_of_the_settings():
-    parser = ConfigParser()
-    parser.read(ROOT / "settings.ini", encoding="utf-8")
-    assert pmlp.__version__ == parser["DEFAULT"]["version"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert pmlp.__version__ == SETTINGS["version"] == re.search(r"^version: (.+)$", citation, re.M)[1]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The Python of a fresh environment with the wheel in it, which sees the requirements that are here, but not the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(".*", "nbs", "data", "outputs", "tests", "docs", "build", "*.egg-info"))
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, copy], check=True, capture_output=True)
+    shutil.rmtree(copy)
+    venv.create(folder / "venv")
+    found = folder / "venv" / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", found, "install", "--quiet", "--no-index", "--no-deps", *folder.glob("*.whl")]
+    subprocess.run(install, check=True, capture_output=True)
+    (packages,) = (folder / "venv").glob("lib/*/site-packages")
+    (packages / "requirements.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
+    return found
+
+
+def outside(python, folder, *arguments):
+    """What the environment's Python prints in another folder."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PMLP"))}
+    run = subprocess.run([python, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_wheel_carries_its_description(python, tmp_path):
+    code = "import importlib.resources as r, importlib.metadata as m, pmlp; print(r.files(pmlp).joinpath('py.typed').is_file(), m.metadata('pmlp').json)"
+    typed, metadata = outside(python, tmp_path, "-c", code).split(maxsplit=1)
+    assert typed == "True"
+    for part in ("classifier", "keywords", "requires_python", "author", "summary"):
+        assert f"'{part}'" in metadata
+
+
+def test_the_first_example_runs_from_the_wheel(python, tmp_path):
+    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    assert str(python.parent.parent) in outside(python, tmp_path, "-c", f"{example}\nimport pmlp\nprint(pmlp.__file__)")
+
+
+def test_training_runs_from_the_wheel(python, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps(dict(dataset="digits", steps=4, labeled_batch=16, unlabeled_batch=32)), encoding="utf-8")
+    outside(python, tmp_path, "-m", "pmlp.training", "run.json")
+    (result,) = tmp_path.rglob("result.json")
+    assert json.loads(result.read_text(encoding="utf-8"))["config"]["steps"] == 4
