@@ -187,4 +187,4 @@ def test_a_notebook_trains_in_two_processes(home):
     assert read_history(home / "notebook").index.tolist() == [12, 24]
     text = (home / "run.ipynb").read_text()
     outputs = [output for cell in json.loads(text)["cells"] for output in cell.get("outputs", [])]
-    assert "iteration 24: accuracy" in text and sum("image/png" in output.get("data", {}) for output in outputs) == 4
+    assert "iteration 24: accuracy" in text and sum("image/png" in output.get("data", {}) for output in outputs) == 5

@@ -91,7 +91,7 @@ def test_a_shell_and_a_notebook_run_the_same_loop(home):
     papermill.execute_notebook(ROOT / "nbs" / "train.ipynb", home / "run.ipynb", parameters=parameters, progress_bar=False)
     assert (home / "shell" / "metrics.jsonl").read_bytes() == (home / "notebook" / "metrics.jsonl").read_bytes()
     outputs = [output for cell in json.loads((home / "run.ipynb").read_text())["cells"] for output in cell.get("outputs", [])]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 4
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 5
     assert any("24/24" in "".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
 
 
