@@ -1,12 +1,13 @@
-"""torchvision's own readers on small files in the real formats, downloads from a local address, and offline errors.
+"""Arrays, files, folders, splits and batches; torchvision's own readers on small files in the real formats, downloads and offline errors.
 
-The files are written here, so their checksums are put into torchvision's classes for the time of a test. The checks
+The benchmark's files are written here, so their checksums are put into torchvision's classes for the time of a test. The checks
 themselves stay on: a damaged file is refused as a real one would be.
 """
 
 import gzip
 import hashlib
 import pickle
+import shutil
 import struct
 import tarfile
 from functools import partial
@@ -14,13 +15,17 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import numpy as np
+import PIL.Image
 import pytest
 import scipy.io
 import torch
+from helpers import message
 from torchvision import datasets
 
 from pmlp.config import DATASETS
-from pmlp.data import KNOWN, load
+from pmlp.data import (
+    KNOWN, Batches, draw_split, image_tensor, images_from_arrays, label_tensor, load, load_split, read_folder, read_image, read_npz, save_split,
+)
 
 
 def md5(path):
@@ -299,3 +304,209 @@ def test_pickles_are_never_read(tmp_path):
     with pytest.raises(ValueError, match="trap.npz"):
         load("trap", folder=tmp_path)
     assert not (tmp_path / "trapped").exists()
+
+
+GENERATOR = np.random.default_rng(0)
+SMALL = dict(
+    x_train=GENERATOR.integers(0, 256, (12, 8, 8, 3)), y_train=np.arange(12) % 3,
+    x_test=GENERATOR.integers(0, 256, (6, 8, 8, 3)), y_test=np.arange(6) % 3,
+)
+LABELS = torch.arange(60) % 3
+
+
+def test_layouts():
+    last, first = SMALL["x_train"], SMALL["x_train"].transpose(0, 3, 1, 2)
+    assert torch.equal(image_tensor(last, "x"), image_tensor(first, "x"))
+    assert image_tensor(last, "x")[5, 2, 4, 7].item() == last[5, 4, 7, 2]
+    assert image_tensor(np.zeros((4, 28, 28), np.uint8), "x").shape == (4, 1, 28, 28)
+    assert image_tensor(np.zeros((4, 28, 28, 1), np.int16), "x").dtype == torch.uint8
+    assert label_tensor(np.array([[2], [0]]), 2, "y").tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("wrong", [
+    np.full((2, 4, 4), 256), np.full((2, 4, 4), -1), np.zeros((2, 4, 4), bool), np.zeros((0, 4, 4), np.uint8), np.zeros((2, 5, 4, 4), np.uint8),
+], ids=["too bright", "negative", "bool", "none", "five channels"])
+def test_images_that_are_refused(wrong):
+    assert "x_train" in message(image_tensor, wrong, "x_train")
+
+
+@pytest.mark.parametrize("change, words", [
+    (dict(x_train=SMALL["x_train"] / 255), "x_train of small must hold whole numbers from 0 to 255"),
+    (dict(x_train=SMALL["x_train"][0]), "y_train of small must hold one whole number for each of 8 images"),
+    (dict(x_test=SMALL["x_test"][..., :1]), "x_test of small holds grey 8×8 images, but x_train colour 8×8"),
+    (dict(y_train=SMALL["y_train"][:5]), "y_train of small must hold one whole number for each of 12 images"),
+    (dict(y_train=SMALL["y_train"] * 1.0), "y_train of small must hold one whole number"),
+    (dict(y_train=SMALL["y_train"] - 1), "y_train of small holds -1"),
+    (dict(y_train=SMALL["y_train"] * 2), "no training image of class 1:"),
+    (dict(y_train=np.arange(12) % 3 + 1), "no training image of class 0:"),
+    (dict(y_train=np.arange(12) % 2), "no training image of class 2:"),
+    (dict(y_train=np.arange(12) % 2 * 10**12), "no training image of class 1:"),
+    (dict(classes=["cat", "dog"]), "small names 2 classes, but its labels go from 0 to 2"),
+])
+def test_arrays_that_are_refused(change, words):
+    assert words in message(images_from_arrays, {**SMALL, **change}, "small")
+
+
+def test_npz_files_that_are_refused(tmp_path):
+    np.savez_compressed(tmp_path / "cells.npz", **SMALL)
+    whole = (tmp_path / "cells.npz").read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(damaged) // 3] ^= 255
+    for name, content in (("truncated", whole[: len(whole) // 2]), ("damaged", damaged), ("empty", b""), ("text", b"x_train")):
+        (tmp_path / f"{name}.npz").write_bytes(content)
+    np.savez(tmp_path / "objects.npz", **{**SMALL, "y_train": np.array([None] * 12)})
+    np.save(tmp_path / "single.npy", SMALL["x_train"])
+    for name in ("truncated.npz", "damaged.npz", "empty.npz", "text.npz", "objects.npz", "single.npy", "absent.npz"):
+        assert f"{name} cannot be read" in message(read_npz, tmp_path / name)
+    np.savez(tmp_path / "lacking.npz", x_train=SMALL["x_train"], y_train=SMALL["y_train"])
+    assert "lacking.npz lacks x_test, y_test" in message(read_npz, tmp_path / "lacking.npz")
+
+
+@pytest.mark.parametrize("n_labels", [3, 6, 60])
+def test_balanced_split(n_labels):
+    ids = draw_split(LABELS, n_labels, seed=5)
+    assert torch.bincount(LABELS[ids]).tolist() == [n_labels // 3] * 3
+    assert (ids[1:] > ids[:-1]).all() and ids.dtype == torch.int64
+
+
+def test_other_splits():
+    assert draw_split(LABELS, 7, seed=5, balanced=False).unique().numel() == 7
+    fewer, more = (set(draw_split(LABELS, n_labels, seed=3).tolist()) for n_labels in (6, 12))
+    assert fewer < more  # a larger split of one seed contains the smaller one
+
+
+@pytest.mark.parametrize("labels, n_labels, words", [
+    (LABELS, 7, "does not divide by 3 classes"), (LABELS, 61, "n_labels=61 of 60"), (LABELS, 0, "n_labels=0 of 60"),
+    (torch.tensor([0, 2] * 9), 6, "no image of class 1"), (torch.tensor([0] * 30 + [1] * 9), 30, "class 1 has 9"),
+])
+def test_splits_that_are_refused(labels, n_labels, words):
+    assert words in message(draw_split, labels, n_labels, seed=0)
+
+
+@pytest.mark.parametrize("text", [
+    "{", "[]", "{}", '{"images": 60, "ids": [1.5], "labels": [1]}', '{"images": 60, "ids": [60], "labels": [0]}',
+    '{"images": 60, "ids": [], "labels": []}', '{"images": 60, "ids": [3, 3], "labels": [0, 0]}',
+    '{"images": 60, "ids": [[3]], "labels": [[0]]}', '{"images": 60, "ids": ["a"], "labels": [0]}',
+])
+def test_stored_splits_that_are_refused(text, tmp_path):
+    (tmp_path / "wrong.json").write_text(text)
+    assert "split wrong.json" in message(load_split, tmp_path / "wrong.json", LABELS)
+
+
+def test_stored_split_of_other_data(tmp_path):
+    save_split(tmp_path / "split.json", draw_split(LABELS, 6, seed=0), LABELS)
+    for labels in (LABELS[:50], LABELS.flip(0)):
+        assert "is not of this dataset" in message(load_split, tmp_path / "split.json", labels)
+    assert "split absent.json" in message(load_split, tmp_path / "absent.json", LABELS)
+
+
+@pytest.mark.parametrize("count, batch", [(1, 1), (1, 4), (4, 64), (40, 32), (64, 64), (1000, 448)])
+def test_every_image_comes_once_before_any_comes_twice(count, batch):
+    sampler = Batches(count, batch, seed=2)
+    stream = torch.cat([sampler(iteration) for iteration in range(-(-3 * count // batch))])
+    for part in stream[: 3 * count].split(count):
+        assert part.sort().values.tolist() == list(range(count))
+
+
+def test_orders_of_batches():
+    assert not torch.equal(Batches(1000, 64, 0)(0), Batches(1000, 64, 1)(0))
+    assert not torch.equal(Batches(1000, 64, 0)(0), Batches(1000, 64, 0, stream=1)(0))
+    orders = [tuple(Batches(3, 3, seed)(0).tolist()) for seed in range(600)]  # 100 expected of each of 6, deviation 9.1
+    assert len(set(orders)) == 6 and min(orders.count(order) for order in set(orders)) > 60
+    assert "count=0" in message(Batches, 0, 3, 0)
+    assert "iteration=-1" in message(Batches(5, 3, 0), -1)
+
+
+def test_digits():
+    digits = load("digits")
+    assert (len(digits.train), len(digits.test), digits.classes) == (1297, 500, tuple("0123456789"))
+    assert sorted(set(digits.train.unique().tolist())) == [round(255 * level / 16) for level in range(17)]
+    assert torch.equal(digits.test, load("digits").test)
+
+
+def save_image(path, pixels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    PIL.Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Ten images of two classes, and ten without a label."""
+    for name in ("cat", "dog", "unlabeled"):
+        for number in range(10):
+            save_image(tmp_path / "photos" / name / f"{number}.png", GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+    return tmp_path / "photos"
+
+
+def test_folder(photos):
+    images = read_folder(photos)
+    expected = [read_image(path) for path in sorted((photos / "unlabeled").iterdir())]
+    assert np.array_equal(images.unlabeled.permute(0, 2, 3, 1).numpy(), expected)
+    assert images.train_labels.bincount().tolist() == [8, 8] and images.test_labels.bincount().tolist() == [2, 2]
+    assert len({image.numpy().tobytes() for image in torch.cat([images.train, images.test])}) == 20
+
+
+def test_images_in_a_folder_that_are_refused(photos):
+    first = photos / "cat" / "0.png"
+    first.write_bytes(first.read_bytes()[:100])
+    assert f"{first} cannot be read, it is truncated" in message(read_folder, photos)
+    save_image(first, np.zeros((8, 5, 3), np.uint8))
+    assert "8×8 pixels" in message(read_folder, photos) and "8×5" in message(read_folder, photos)
+    save_image(first, np.zeros((8, 8), np.uint16))
+    assert f"{first} has more than 8 bits a channel" in message(read_folder, photos)
+    (photos / "fish").mkdir()
+    assert "has a class without images" in message(read_folder, photos)
+
+
+def test_divided_folder(tmp_path):
+    """Images lie anywhere below their class, other files do no harm, and one colour image makes all of them colour."""
+    pixels = GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    for place in ("train/cat", "train/dog", "test/cat"):
+        save_image(tmp_path / place / "deeper" / "one.bmp", pixels[:, :, 0])
+        (tmp_path / place / "notes.txt").write_text("no image")
+    grey = read_folder(tmp_path)
+    assert (grey.classes, grey.train.shape, grey.test_labels.tolist(), grey.unlabeled) == (("cat", "dog"), (2, 1, 8, 8), [0], None)
+    save_image(tmp_path / "test" / "cat" / "colour.png", pixels)
+    coloured = read_folder(tmp_path)
+    assert coloured.train.shape == (2, 3, 8, 8) and (coloured.train == grey.train).all()
+    assert "at least two classes" in message(read_folder, tmp_path / "train" / "cat")
+    assert "one image" in message(read_folder, tmp_path / "train")
+    (tmp_path / "test" / "fish").mkdir()
+    assert "of no others: ['fish']" in message(read_folder, tmp_path)
+    shutil.rmtree(tmp_path / "test")
+    (tmp_path / "test").mkdir()
+    assert "must hold images" in message(read_folder, tmp_path)
+
+
+def test_files_of_known_names(tmp_path):
+    numbers = np.arange(20) % 10
+    full = dict(x_train=np.zeros((20, 32, 32, 3), np.uint8), y_train=numbers, x_test=np.ones((20, 32, 32, 3), np.uint8), y_test=numbers)
+    np.savez(tmp_path / "cifar10.npz", **full)
+    assert load("cifar10", folder=tmp_path).classes[3] == "cat"
+    np.savez(tmp_path / "cifar10.npz", **{**full, "x_train": full["x_train"][..., :1], "x_test": full["x_test"][..., :1]})
+    assert "cifar10.npz holds grey 32×32 images, but cifar10 has colour 32×32" in message(load, "cifar10", folder=tmp_path)
+    np.savez(tmp_path / "cifar100.npz", **full)
+    assert "cifar100 has 100" in message(load, "cifar100", folder=tmp_path)
+    np.savez(tmp_path / "svhn.npz", **full)
+    assert "x_unlabeled" in message(load, "svhn", folder=tmp_path, svhn_extra=True)
+    unlabeled = np.stack([np.full((32, 32, 3), value, np.uint8) for value in (0, 1, 2, 1)])
+    np.savez(tmp_path / "svhn.npz", **full, x_unlabeled=unlabeled)
+    assert load("svhn", folder=tmp_path, svhn_extra=True).unlabeled[:, 0, 0, 0].tolist() == [0, 2]
+    assert load("svhn", folder=tmp_path, drop_test_duplicates=False).unlabeled[:, 0, 0, 0].tolist() == [0, 1, 2, 1]
+
+
+def test_unknown_names(tmp_path):
+    said = message(load, "nothing of the kind", folder=tmp_path)
+    assert all(name in said for name in KNOWN)
+    assert "svhn_extra=True is for the dataset svhn, not 'digits'" in message(load, "digits", folder=tmp_path, svhn_extra=True)
+
+
+def test_a_name_of_ones_own(monkeypatch, tmp_path):
+    """One entry in KNOWN makes a dataset known; its images must be what the entry says."""
+    def read_cells():
+        return images_from_arrays(SMALL, "cells")
+
+    monkeypatch.setitem(KNOWN, "cells", KNOWN["digits"]._replace(shape=(3, 8, 8), classes=("round", "long", "flat"), reader=read_cells))
+    assert load("cells", folder=tmp_path).classes == ("round", "long", "flat")
+    monkeypatch.setitem(KNOWN, "cells", KNOWN["cells"]._replace(shape=(1, 8, 8)))
+    assert "cells has grey 8×8" in message(load, "cells", folder=tmp_path)
