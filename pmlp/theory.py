@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UNIVERSAL', 'GAUSSIAN', 'norm_from', 'Family', 'gaussian', 'sphere', 'ball', 'cube', 'rademacher', 'stretched',
-           'mixture', 'student', 'families', 'Estimate', 'sample_norm', 'psi2_norm', 'binomial_band', 'Constants',
-           'outside_bound', 'lengths', 'best_rate']
+           'mixture', 'student', 'families', 'Estimate', 'sample_norm', 'psi2_norm', 'Constants', 'outside_bound',
+           'lengths', 'best_rate']
 
 # %% ../nbs/theory/20_clusters.ipynb #41eeacff
 import math
@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from scipy.optimize import brentq
 from scipy.special import hyp1f1
-from scipy.stats import beta
 from torch import Generator, Tensor
 
 # %% ../nbs/theory/20_clusters.ipynb #99813ee6
@@ -29,28 +28,17 @@ def norm_from(
     return brentq(lambda t: expectation(t) - 2, low, high, xtol=1e-12)
 
 # %% ../nbs/theory/20_clusters.ipynb #5a67b155
-def normal_draw(count, dimension, generator):
-    "Standard normal vectors [count, d] in float64."
-    return torch.randn(count, dimension, generator=generator, dtype=torch.float64)
-
-
-def product_norm(log_moment, dimension):
-    "ψ2-norm of independent coordinates of unit variance, along the diagonal."
-    normal = np.arange(0.005, 80, 0.01)  # the midpoint rule for a smooth, fast falling, even function
-    log_weight = math.log(0.02 / math.sqrt(2 * math.pi)) - normal**2 / 2
-
-    def expectation(t):
-        return np.exp(log_weight + dimension * log_moment(math.sqrt(2 / dimension) * normal / t)).sum()
-
-    return norm_from(expectation, 1.2, 1.64)
-
-# %% ../nbs/theory/20_clusters.ipynb #5a67b156
 class Family(NamedTuple):
     "A random vector with mean zero."
     name: str  # for tables and figures
     dimension: int  # d
     draw: Callable[[int, Generator], Tensor]  # (count, generator) -> [count, d], float64
     norm: float  # its ψ2-norm; infinite where it has none
+
+
+def _normal_draw(count, dimension, generator):
+    "Standard normal vectors [count, d] in float64."
+    return torch.randn(count, dimension, generator=generator, dtype=torch.float64)
 
 
 def gaussian(
@@ -60,16 +48,16 @@ def gaussian(
     "A Gaussian of any covariance."
     factor = torch.linalg.cholesky(covariance.double())
     largest = torch.linalg.matrix_norm(factor, 2).item()
-    return Family(name, len(factor), lambda count, generator: normal_draw(count, len(factor), generator) @ factor.T,
+    return Family(name, len(factor), lambda count, generator: _normal_draw(count, len(factor), generator) @ factor.T,
                   largest * math.sqrt(8 / 3))
 
-# %% ../nbs/theory/20_clusters.ipynb #cfacc907
+
 def sphere(
     dimension: int,  # d
 ) -> Family:
     "Uniform on the sphere of radius √d."
     def draw(count, generator):
-        return math.sqrt(dimension) * torch.nn.functional.normalize(normal_draw(count, dimension, generator))
+        return math.sqrt(dimension) * torch.nn.functional.normalize(_normal_draw(count, dimension, generator))
 
     norm = norm_from(lambda t: hyp1f1(0.5, dimension / 2, dimension / t**2), 1.2, 1.64)
     return Family("sphere", dimension, draw, norm)
@@ -86,6 +74,17 @@ def ball(
     return Family("ball", dimension, draw, norm)
 
 # %% ../nbs/theory/20_clusters.ipynb #a703dc62
+def _product_norm(log_moment, dimension):
+    "ψ2-norm of independent coordinates of unit variance, along the diagonal."
+    normal = np.arange(0.005, 80, 0.01)  # the midpoint rule for a smooth, fast falling, even function
+    log_weight = math.log(0.02 / math.sqrt(2 * math.pi)) - normal**2 / 2
+
+    def expectation(t):
+        return np.exp(log_weight + dimension * log_moment(math.sqrt(2 / dimension) * normal / t)).sum()
+
+    return norm_from(expectation, 1.2, 1.64)
+
+
 def cube(
     dimension: int,  # d
 ) -> Family:
@@ -97,7 +96,7 @@ def cube(
     def draw(count, generator):
         return math.sqrt(3) * (2 * torch.rand(count, dimension, generator=generator, dtype=torch.float64) - 1)
 
-    return Family("cube", dimension, draw, product_norm(log_moment, dimension))
+    return Family("cube", dimension, draw, _product_norm(log_moment, dimension))
 
 
 def rademacher(
@@ -110,7 +109,7 @@ def rademacher(
     def draw(count, generator):
         return 2.0 * torch.randint(2, (count, dimension), generator=generator).double() - 1
 
-    return Family("Rademacher", dimension, draw, product_norm(log_moment, dimension))
+    return Family("Rademacher", dimension, draw, _product_norm(log_moment, dimension))
 
 # %% ../nbs/theory/20_clusters.ipynb #7224d092
 def stretched(
@@ -147,12 +146,12 @@ def student(
 ) -> Family:
     "A multivariate t with the identity as covariance: heavy-tailed, not sub-Gaussian."
     def draw(count, generator):
-        spread = normal_draw(count, degrees, generator).square().sum(1, keepdim=True) / (degrees - 2)
-        return normal_draw(count, dimension, generator) / spread.sqrt()
+        spread = _normal_draw(count, degrees, generator).square().sum(1, keepdim=True) / (degrees - 2)
+        return _normal_draw(count, dimension, generator) / spread.sqrt()
 
     return Family("Student t", dimension, draw, math.inf)
 
-# %% ../nbs/theory/20_clusters.ipynb #a99a474c
+
 def families(
     dimension: int,  # d
 ) -> list[Family]:
@@ -208,21 +207,6 @@ def psi2_norm(
     low, high = sample_norm(values[chosen]).quantile(samples.new_tensor([0.025, 0.975])).tolist()
     return Estimate(low, sample_norm(values).item(), high)
 
-# %% ../nbs/theory/20_clusters.ipynb #0665cb9e
-def binomial_band(
-    hits: Tensor | int,  # how often it happened [...]
-    trials: int,  # out of how many
-    confidence: float = 0.95,  # probability that the band holds the truth, at least
-) -> Estimate:  # low, frequency, high, each like hits
-    "The exact (Clopper-Pearson) band for a probability."
-    hits = torch.as_tensor(hits, dtype=torch.float64)
-    if not ((hits >= 0) & (hits <= trials)).all():
-        raise ValueError(f"hits must lie between 0 and trials = {trials}.")
-    rest = (1 - confidence) / 2
-    low = torch.as_tensor(beta.ppf(rest, hits.numpy(), trials - hits.numpy() + 1)).nan_to_num(0.0)
-    high = torch.as_tensor(beta.isf(rest, hits.numpy() + 1, trials - hits.numpy())).nan_to_num(1.0)
-    return Estimate(low, hits / trials, high)
-
 # %% ../nbs/theory/20_clusters.ipynb #fd618068
 class Constants(NamedTuple):
     "The constants of Lemma 1."
@@ -254,7 +238,7 @@ def lengths(
     sizes = [min(rows, count - start) for start in range(0, count, rows)]
     return torch.cat([torch.linalg.vector_norm(family.draw(size, generator), dim=1) for size in sizes]).sort().values
 
-# %% ../nbs/theory/20_clusters.ipynb #0abc0514
+
 def best_rate(
     lengths: Tensor,  # sorted lengths of a sample [n]
     dimension: int,  # d

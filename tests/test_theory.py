@@ -12,16 +12,17 @@ import numpy as np
 import papermill
 import pytest
 import torch
+from helpers import message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from pmlp import propagation, theory, theory_dips, theory_paths, theory_propagation
+from pmlp import propagation, theory, theory_limits, theory_paths
 from pmlp.neighbors import knn
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOKS = sorted((ROOT / "nbs").glob("05*.ipynb"))
-SMALL = {"05_theory": dict(trials=5000, dimension=64)}
+NOTEBOOKS = sorted((ROOT / "nbs" / "theory").glob("*.ipynb"))
+SMALL = {"20_clusters": dict(trials=5000, dimension=64), "21_paths": dict(trials=200, line_trials=200, dimension=4)}
 CHANCE = 1e-6
 
 seeds = st.integers(0, 2**20)
@@ -75,10 +76,10 @@ def theorem_1():
     cases = [(family, "line") for family in theory.families(2)[:-1]] + [(normal, kind) for kind in theory_paths.PATHS]
     for family, kind in cases:
         far = 2 * theory_paths.ball_radius(0.01, math.sqrt(0.99), family.norm, 2, 2.0)
-        chance = theory_dips.dip_chances(family, family, [far], [0.01], trials=200, bandwidth=2.0, path=kind)
+        chance = theory_paths.dip_chances(family, family, [far], [0.01], trials=200, bandwidth=2.0, path=kind)
         if not enough(chance.value.item() * 200, 200, 0.99):
             return False
-    inside = theory_dips.dip_chances(normal, normal, [20.0], [0.001], trials=200, bandwidth=2.0, same=True)
+    inside = theory_paths.dip_chances(normal, normal, [20.0], [0.001], trials=200, bandwidth=2.0, same=True)
     return inside.high.item() < 0.5
 
 
@@ -93,8 +94,8 @@ def known_chance():
             exact += dips * binom.pmf(left, 5, 0.5) * binom.pmf(right, 5, 0.5) / 4
     assert 0.05 < exact < 0.95
     sign = theory.rademacher(1)
-    chance = theory_dips.dip_chances(sign, sign, [3.0], [0.2], trials=4000, bandwidth=2.0, support=10, vertices=241)
-    band = theory.binomial_band(round(chance.value.item() * 4000), 4000, 1 - CHANCE)
+    chance = theory_paths.dip_chances(sign, sign, [3.0], [0.2], trials=4000, bandwidth=2.0, support=10, vertices=241)
+    band = real_band(round(chance.value.item() * 4000), 4000, 1 - CHANCE)
     return band.low.item() <= exact <= band.high.item()
 
 
@@ -133,7 +134,7 @@ def theorem_2():
     """Labels approach those of plain propagation like 1/h, for all four I(p)."""
     points, sources = toy()
     for reduce in ("avg", "min", "max", "median"):
-        sweep = theory_propagation.bandwidth_sweep(points, sources, [1e3, 1e4], path_points=3, k=8, temperature=1.0, reduce=reduce)
+        sweep = theory_limits.bandwidth_sweep(points, sources, [1e3, 1e4], path_points=3, k=8, temperature=1.0, reduce=reduce)
         near, far = sweep.distance().tolist()
         if not 0 < near < 0.01 or not 0.05 < far / near < 0.2:
             return False
@@ -151,7 +152,7 @@ def test_claim_holds(claim):
 # ---------------------------------------------------------------- mutations: what is replaced, by what, and which claim must notice
 
 real_connect, real_draw, real_mean = theory_paths.connect, theory_paths.draw_trials, theory_paths.log_mean_exp
-real_band, real_families, real_propagation = theory.binomial_band, theory.families, theory_propagation.label_propagation
+real_band, real_families, real_propagation = theory_paths.binomial_band, theory.families, theory_limits.label_propagation
 
 
 def stops_early(trials, kind, generator, vertices=61):
@@ -206,18 +207,18 @@ MUTATIONS = [
     (lemma_2, theory_paths, "connect", stops_early),
     (lemma_2, theory_paths, "connect", starts_late),
     (lemma_3, theory_paths, "density_bound", too_low),
-    (theorem_1, theory_dips, "connect", stops_early),
+    (theorem_1, theory_paths, "connect", stops_early),
     (theorem_1, theory_paths, "log_mean_exp", wrong_sign),
     (theorem_1, theory_paths, "log_mean_exp", forgets_bandwidth),
-    (theorem_1, theory_dips, "binomial_band", opposite_inequality),
-    (known_chance, theory_dips, "draw_trials", ends_in_support),
-    (known_chance, theory_dips, "connect", starts_late),
+    (theorem_1, theory_paths, "binomial_band", opposite_inequality),
+    (known_chance, theory_paths, "draw_trials", ends_in_support),
+    (known_chance, theory_paths, "connect", starts_late),
     (known_chance, theory_paths, "log_mean_exp", wrong_sign),
-    (known_chance, theory_dips, "binomial_band", opposite_inequality),
+    (known_chance, theory_paths, "binomial_band", opposite_inequality),
     (corollary_1, theory_paths, "log_mean_exp", wrong_sign),
     (corollary_1, theory_paths, "connect", stops_early),
-    (lemma_4, propagation, "normalized", not_normalized),
-    (theorem_2, theory_propagation, "label_propagation", ignores_bandwidth),
+    (lemma_4, propagation, "normalized_weights", not_normalized),
+    (theorem_2, theory_limits, "label_propagation", ignores_bandwidth),
 ]
 
 
@@ -260,7 +261,7 @@ def test_sample_norm_solves_its_equation_and_scales(seed, count, factor):
 
 @given(st.integers(1, 300), st.floats(1e-9, 1 - 1e-9), st.sampled_from([0.8, 0.95, 0.999]))
 def test_binomial_band_covers(trials, probability, confidence):
-    band = theory.binomial_band(torch.arange(trials + 1), trials, confidence)
+    band = theory_paths.binomial_band(torch.arange(trials + 1), trials, confidence)
     assert (band.low <= band.value).all() and (band.value <= band.high).all()
     covered = ((band.low <= probability) & (probability <= band.high)).numpy()
     assert binom.pmf(np.arange(trials + 1), trials, probability)[covered].sum() >= confidence - 1e-9
@@ -293,7 +294,7 @@ def test_log_density_is_the_definition(seed, dimension, bandwidth):
 @settings(max_examples=10)
 def test_no_path_is_denser_than_the_densest(seed):
     trials = theory_paths.draw_trials(normal, normal, 4.0, 4, 12, seeded(seed))
-    densest = theory_dips.densest_path(trials, 2.0)
+    densest = theory_paths.densest_path(trials, 2.0)
     lines = theory_paths.log_density(theory_paths.connect(trials, "line", seeded(0), 11), trials.support, 2.0).amin(1)
     assert (densest >= lines - 1e-4).all()  # path_density works in float32
 
@@ -317,24 +318,101 @@ def test_universal_constants_follow_from_the_norm():
     assert theory.UNIVERSAL.radius**2 * 2 * theory.UNIVERSAL.rate == pytest.approx(1)
 
 
-def test_theory_is_the_one_entry():
-    for part in (theory_paths, theory_dips, theory_propagation):
-        for name in part.__all__:
-            assert getattr(theory, name) is getattr(part, name)
-    assert not hasattr(theory, "spiral")
+def sign_expectation(t, dimension):
+    """E exp(<X, u>²/t²) for signs along the diagonal u, a binomial sum."""
+    heads = np.arange(dimension + 1)
+    return (binom.pmf(heads, dimension, 0.5) * np.exp((2 * heads - dimension) ** 2 / (dimension * t**2))).sum()
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 5, 40])
+def test_norm_of_signs_is_that_of_a_binomial_sum(dimension):
+    expected = theory.norm_from(lambda t: sign_expectation(t, dimension), 1.2, 1.64)
+    assert theory.rademacher(dimension).norm == pytest.approx(expected, abs=1e-8)
+
+
+def test_norms_by_other_formulas():
+    assert theory.rademacher(2).norm > theory.rademacher(1).norm  # an axis is not the worst direction
+    assert theory.sphere(1).norm == pytest.approx(1 / math.sqrt(math.log(2)), abs=1e-8)  # signs
+    middle = (np.arange(100_000) + 0.5) / 100_000
+    uniform = theory.norm_from(lambda t: np.exp(3 * middle**2 / t**2).mean(), 1.2, 1.64)
+    assert theory.sphere(3).norm == pytest.approx(uniform, abs=1e-6)  # marginals of a sphere in three dimensions are uniform
+    assert theory.ball(1).norm == pytest.approx(theory.cube(1).norm, abs=1e-8)
+    for family in (theory.sphere(4096), theory.cube(4096), theory.rademacher(4096)):
+        assert family.norm == pytest.approx(math.sqrt(8 / 3), abs=1e-3)
+
+
+def test_trials_are_fresh_and_move_with_their_centres():
+    near, far = (theory_paths.draw_trials(normal, normal, separation, 3, 100, seeded(1)) for separation in (0.0, 8.0))
+    torch.testing.assert_close(far.start - far.centres[0], near.start)
+    gap = far.centres[1] - far.centres[0]
+    torch.testing.assert_close(far.support[:, 50:] - far.support[:, :50], near.support[:, 50:] - near.support[:, :50] + gap)
+    everything = torch.cat([far.start, far.end, far.support.flatten(0, 1)])  # no end is in its support, no support is shared
+    assert len(everything.unique(dim=0)) == len(everything)
+
+
+def test_a_detour_passes_the_means():
+    trials = theory_paths.draw_trials(normal, normal, 10.0, 3, 100, seeded(0))
+    torch.testing.assert_close(theory_paths.connect(trials, "detour", seeded(0))[:, 20], trials.centres[:1].expand(3, -1))
+
+
+def test_the_density_of_many_points_is_that_of_a_gaussian():
+    points, places = normal.draw(20_000, seeded(0)), torch.zeros(1, 181, 2, dtype=torch.float64)
+    places[0, :, 0] = torch.linspace(0, 18, 181)
+    exact = torch.exp(-(places[0, :, 0] ** 2) / 4) / 2  # h = 2
+    hoeffding = math.sqrt(math.log(2 * 181 / CHANCE) / (2 * 20_000))  # kernel values lie between 0 and 1
+    assert ((theory_paths.log_density(places, points[None], 2.0)[0].exp() - exact).abs() <= hoeffding).all()
+
+
+def test_density_bound_falls_with_the_distance():
+    bound = theory_paths.density_bound(torch.linspace(0, 14, 141), normal.norm, 2.0)
+    assert (bound[1:] <= bound[:-1]).all()
+
+
+def test_passing_reads_a_curve():
+    assert theory_paths.passing([0, 1], torch.tensor([0.5, 0.6])) == math.inf
+    assert theory_paths.passing([2, 3], torch.tensor([1.0, 1.0])) == 2.0
+
+
+def test_binomial_band_ends_at_zero_and_one():
+    assert theory_paths.binomial_band(0, 10).low == 0 and theory_paths.binomial_band(10, 10).high == 1
+
+
+def test_expected_loss_takes_many_pseudo_labels_at_once():
+    two = torch.tensor([[0.5, 0.5], [0.98, 0.02]])
+    loss = theory_limits.expected_unsupervised_loss
+    torch.testing.assert_close(loss(two, torch.stack([two, two]))[1], loss(two, two))
+
+
+some = theory_paths.draw_trials(normal, normal, 1.0, 3, 10, seeded(0))
+
+
+@pytest.mark.parametrize("name, function, arguments", [
+    ("dimension", theory.families, [2.5]),
+    ("samples", theory.psi2_norm, [torch.zeros(3, 2), seeded(0)]),
+    ("second", theory_paths.draw_trials, [normal, theory.gaussian(torch.eye(3)), 1.0, 3, 10, seeded(0)]),
+    ("kind", theory_paths.connect, [some, "spiral", seeded(0)]),
+    ("radii", theory_paths.leaves_balls, [torch.zeros(1, 2, 1), torch.tensor([[0.0], [10.0]]), (5.0, 5.0)]),
+    ("bandwidth", theory_paths.log_density, [some.support, some.support, -1.0]),
+    ("threshold", theory_paths.ball_radius, [0.0, 0.9, 1.0, 2, 1.0]),
+    ("hits", theory_paths.binomial_band, [11, 10]),
+    ("pseudo_labels", theory_limits.expected_unsupervised_loss, [torch.ones(2, 2) / 2, torch.ones(1, 2) / 2]),
+    ("gaps", theory_limits.decay_slope, [[1.0, 2.0], torch.tensor([1.0, 0.0])]),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_wrong_argument_is_named(name, function, arguments):
+    assert name in message(function, *arguments)
 
 
 def test_no_threshold_of_zero_is_ever_reached():
     """Theorem 1 needs τ > 0: even where a float64 density underflows, none counts as zero."""
-    chance = theory_dips.dip_chances(normal, normal, [1e4], [0.0, 1e-300], trials=20, bandwidth=1.0)
+    chance = theory_paths.dip_chances(normal, normal, [1e4], [0.0, 1e-300], trials=20, bandwidth=1.0)
     assert chance.value.tolist() == [[0.0, 1.0]]
 
 
 def test_seeds_change_figures_within_their_bands():
     settings = dict(trials=300, bandwidth=2.0)
-    first, again, other = (theory_dips.dip_chances(normal, normal, [6.0, 7.0, 8.0], [0.01], seed=seed, **settings) for seed in (0, 0, 1))
+    first, again, other = (theory_paths.dip_chances(normal, normal, [6.0, 7.0, 8.0], [0.01], seed=seed, **settings) for seed in (0, 0, 1))
     assert torch.equal(first.value, again.value) and not torch.equal(first.value, other.value)
-    bands = [theory.binomial_band((chance.value * 300).round(), 300, 1 - CHANCE) for chance in (first, other)]
+    bands = [theory_paths.binomial_band((chance.value * 300).round(), 300, 1 - CHANCE) for chance in (first, other)]
     assert (bands[0].low <= bands[1].high).all() and (bands[1].low <= bands[0].high).all()
 
 
@@ -342,15 +420,15 @@ def test_seeds_change_figures_within_their_bands():
 
 
 def test_the_sliders_have_a_static_figure():
-    cells = json.loads((ROOT / "nbs" / "05c_theory_dips.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((ROOT / "nbs" / "theory" / "21_paths.ipynb").read_text(encoding="utf-8"))["cells"]
     place = next(number for number, cell in enumerate(cells) if "explore(" in "".join(cell["source"]))
     (output,) = cells[place]["outputs"]  # a picture, not a widget that no kernel stands behind
     assert "image/png" in output["data"]
 
 
 def test_parameters_are_refused_by_name(tmp_path):
-    path = ROOT / "nbs" / "05d_theory_lines.ipynb"
-    with pytest.raises(papermill.PapermillExecutionError, match="trials must be a whole number"):
+    path = ROOT / "nbs" / "theory" / "22_lines.ipynb"
+    with pytest.raises(papermill.PapermillExecutionError, match="trials='many' is not allowed: give a whole number"):
         papermill.execute_notebook(path, tmp_path / path.name, parameters=dict(trials="many"), cwd=path.parent, progress_bar=False)
 
 
