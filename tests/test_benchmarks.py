@@ -16,6 +16,7 @@ STUDIES = {  # notebooks that train; runs that several of them need are made onc
     "adaptive_threshold": dict(methods=["pmlp"], thresholds=[0.95], patience=1),
     "figure3_pseudo_labels": dict(evaluate_every=None),
     "cifar10_small": dict(dataset="digits", n_labels=40, evaluate_every=None, rivals=[]),
+    "measured": dict(measure=True, methods=["pmlp", "lassl"]),
 }
 SMALL = {
     "estimator": dict(seeds=1, labels_per_class=[4], points=400, sizes=[2000, 3000], headline=3000),
@@ -42,4 +43,6 @@ def runs(tmp_path_factory):
 def test_benchmark_runs(path, tmp_path, runs):
     study = {**TINY, **STUDIES.get(path.stem, {}), "outputs": str(runs)}
     parameters = study if path.stem in STUDIES else SMALL[path.stem]
+    if path.stem == "measured":
+        parameters["file"] = str(tmp_path / "measured.csv")
     papermill.execute_notebook(path, tmp_path / path.name, parameters=parameters, cwd=path.parent, progress_bar=False)
