@@ -78,12 +78,16 @@ def show_notebook(app, name, source):
 
 def write_reference(app):
     """One page for each module; docs/reference.md lists them."""
-    (ROOT / "docs" / "api").mkdir(exist_ok=True)
+    folder, pages = ROOT / "docs" / "api", {}
     for path in (ROOT / "nbs").rglob("[!.]*.ipynb"):
         for module in re.findall(r"default_exp (\w+)", path.read_text(encoding="utf-8")):
-            notebook = f"[The notebook that explains it](../../{path.relative_to(ROOT).as_posix()})"
-            text = f"# pmlp.{module}\n\n{notebook}\n\n```{{eval-rst}}\n.. automodule:: pmlp.{module}\n   :members:\n```\n"
-            (ROOT / "docs" / "api" / f"{module}.md").write_text(text, encoding="utf-8")
+            link = f"[The notebook that explains it](../../{path.relative_to(ROOT).as_posix()})"
+            pages[folder / f"{module}.md"] = f"# pmlp.{module}\n\n{link}\n\n```{{eval-rst}}\n.. automodule:: pmlp.{module}\n   :members:\n```\n"
+    folder.mkdir(exist_ok=True)
+    for path in set(folder.glob("*.md")) - pages.keys():
+        path.unlink()
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
 
 
 def plain(text):

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from execnb.nbio import nb2str
-from fastcore.docments import docments
 from nbdev.clean import clean_nb
 
+from conf import comments_of
 from repository import NOTEBOOKS, ROOT, SETTINGS, read_cells, read_code, read_notebook
 
 LARGEST, LARGEST_SUM, MOST_LINES = 600_000, 5_000_000, 100  # bytes of a notebook and of all; lines a cell shows
@@ -125,21 +125,11 @@ def test_ruff_has_no_complaints():
     assert run.stdout + run.stderr == "", "ruff check --fix, edit what is left, then nbdev_export"
 
 
-def comments_of(documented):
-    """The comment beside each parameter of a function, or beside each field of a class that is made of fields."""
-    if not hasattr(documented, "_fields") and not hasattr(documented, "__dataclass_fields__"):
-        starred = re.findall(r"\*(\w+)", str(inspect.signature(documented)))  # docments does not read their comments
-        return {key: comment for key, comment in docments(documented, returns=False).items() if key not in ("self", *starred)}
-    sources = [inspect.getsource(base) for base in reversed(documented.__mro__) if base.__module__.startswith("pmlp.")]
-    comments = dict(re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", "\n".join(sources), re.MULTILINE))
-    return {field: comments.get(field) for field in inspect.signature(documented).parameters}
-
-
 def what_is_missing(name, documented, shown):
     """What a public function or class lacks for those who read."""
     missing = [] if inspect.getdoc(documented) else ["a docstring"]
     missing += [] if name in shown else ["an example in a cell that exports nothing"]
-    return missing + [f"a comment on {key}" for key, comment in comments_of(documented).items() if not comment]
+    return missing + [f"a comment on {key}" for key, comment in comments_of(documented).items() if not comment and key != "return"]
 
 
 @pytest.mark.parametrize("name", MODULES)
