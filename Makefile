@@ -67,11 +67,11 @@ lab: $(INSTALLED)
 
 docs: $(INSTALLED)
 	@echo "Writing the documentation to _docs/"
-	@$(BIN)/python -m sphinx -W --keep-going -E -q docs _docs
-	@echo "Done: open _docs/index.html"
+	@$(BIN)/python -m sphinx -c docs -W --keep-going -E -q . _docs/html
+	@echo "Done: open _docs/html/index.html"
 
 clean:
-	@echo "Removing .venv, _docs, builds and caches"
-	@rm -rf .venv _docs build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@echo "Removing .venv, the documentation, builds and caches"
+	@rm -rf .venv _docs docs/api build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	@find . \( -path ./data -o -path ./outputs -o -path ./.git \) -prune -o \
 		\( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +

@@ -1,7 +1,12 @@
 """What holds for all tests: the slow ones run only with --slow, the notebooks run first."""
 
+import subprocess
+import sys
+
 import hypothesis
 import pytest
+
+from repository import ROOT
 
 # A busy machine is no bug: examples may take as long as they need. The same examples every time.
 hypothesis.settings.register_profile("pmlp", deadline=None, derandomize=True)
@@ -24,3 +29,13 @@ def home(tmp_path, monkeypatch):
     """A folder of its own for data and runs."""
     monkeypatch.setenv("PMLP_HOME", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The documentation, as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("docs") / "html"
+    command = [sys.executable, "-m", "sphinx", "-c", "docs", "-W", "--keep-going", "-E", "-q", ".", folder]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return folder

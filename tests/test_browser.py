@@ -12,13 +12,13 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from repository import ROOT
+
 PICTURES = ROOT / "outputs" / "browser"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MINUTES = 60_000  # in playwright's milliseconds
@@ -138,7 +138,6 @@ def test_train_with_another_parameter(browser, lab, copy):
     assert json.loads(result.read_text(encoding="utf-8"))["config"]["steps"] == 30
 
 
-@pytest.mark.skipif(not (ROOT / "nbs" / "explore.ipynb").exists(), reason="there is no nbs/explore.ipynb")
 def test_explore(browser, lab, copy):
     page = open_notebook(browser, lab("explore.ipynb"))
     run_all(page, minutes=5)
@@ -157,22 +156,13 @@ def test_explore(browser, lab, copy):
     assert saved_outputs(copy / "nbs" / "explore.ipynb")[1] == []
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The documentation."""
-    sys.path.insert(0, str(ROOT / ".ci"))
-    docs = pytest.importorskip("docs", reason="needs sphinx: pip install -e '.[cpu,dev]' -c constraints.txt")
-    folder = tmp_path_factory.mktemp("docs")
-    docs.build(folder)
-    return folder
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_front_page_of_the_documentation(browser, site, scheme):
     page = browser.new_page(viewport={"width": 1400, "height": 1000}, color_scheme=scheme)
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto((site / "index.html").as_uri())
+    page.wait_for_url("**/nbs/index.html")
     page.wait_for_timeout(1000)
     page.screenshot(path=PICTURES / f"docs_{scheme}.png")
     page.screenshot(path=PICTURES / f"docs_{scheme}_whole.png", full_page=True)
@@ -180,7 +170,7 @@ def test_the_front_page_of_the_documentation(browser, site, scheme):
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 600) == (scheme == "light")
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
 
-    page.goto((site / "02_density.html").as_uri())
+    page.goto((site / "nbs" / "graph" / "12_density.html").as_uri())
     page.wait_for_selector("mjx-container", timeout=MINUTES)
     page.screenshot(path=PICTURES / f"equations_{scheme}.png")
     page.goto((site / "search.html").as_uri() + "?q=bandwidth")
