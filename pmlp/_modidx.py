@@ -224,7 +224,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                 'pmlp.neighbors.product_search': ('graph/neighbors.html#product_search', 'pmlp/neighbors.py'),
                                 'pmlp.neighbors.rank_candidates': ('graph/neighbors.html#rank_candidates', 'pmlp/neighbors.py'),
                                 'pmlp.neighbors.reach_recall': ('graph/neighbors.html#reach_recall', 'pmlp/neighbors.py'),
-                                'pmlp.neighbors.search': ('graph/neighbors.html#search', 'pmlp/neighbors.py'),
                                 'pmlp.neighbors.search_function': ('graph/neighbors.html#search_function', 'pmlp/neighbors.py'),
                                 'pmlp.neighbors.set_parameters': ('graph/neighbors.html#set_parameters', 'pmlp/neighbors.py')},
             'pmlp.paper': { 'pmlp.paper.accuracy_text': ('experiments/paper.html#accuracy_text', 'pmlp/paper.py'),

@@ -99,7 +99,7 @@ def sparse_csr(
         warnings.filterwarnings("ignore", message="Sparse")
         return torch.sparse_csr_tensor(starts, columns, values, size, check_invariants=False)
 
-# %% ../nbs/graph/11_kernels.ipynb #696de25a
+
 def sampled_product(
     left: Tensor,  # [R, N]
     right: Tensor,  # [R, N]
@@ -110,7 +110,7 @@ def sampled_product(
     pattern = sparse_csr(starts, pairs[:, 1].contiguous(), left.new_zeros(len(pairs)), (len(left), len(right)))
     return torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
 
-# %% ../nbs/graph/11_kernels.ipynb #cb8bae7a
+
 def all_points_sums(
     block_of: Callable[[Tensor], Tensor],  # ids of support points [C] -> squared distances from the ends to them [R, C]
     count: int,  # N: support points in all
@@ -476,7 +476,7 @@ def listed_logs(
                 logs[rows, place] = log_mean_exp(kept.mul_(-1 / line.bandwidth))
     return ListedLogs(logs, certified)
 
-# %% ../nbs/graph/11_kernels.ipynb #ec5eea7c
+
 def searched_logs(
     points: Tensor,  # centred features [N, d], float32
     search: Callable,  # the index that holds them: a function of queries and count

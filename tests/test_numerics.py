@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from references import rounding
 
 from pmlp.density import path_density
 from pmlp.neighbors import knn
@@ -56,8 +57,7 @@ def test_density_is_symmetric_finite_and_at_most_one(seed, count, width, bandwid
     settings = dict(bandwidth=bandwidth, support=support, path_points=path_points, reduce=reduce, log=True)
     logs = path_density(points, pairs, **settings)
     assert torch.isfinite(logs).all()
-    tolerance = 1e-6 + 8 * 2**-24 * points.square().sum(1).max().item() / bandwidth
-    assert logs.max() <= tolerance
+    assert logs.max() <= rounding(points, bandwidth)
     assert torch.equal(logs, path_density(points, pairs.flip(1), **settings))
 
 
@@ -68,7 +68,7 @@ def test_density_follows_the_points(seed, count, width, bandwidth, support, kind
     order = torch.randperm(count, generator=generator)
     settings = dict(bandwidth=bandwidth, support=support, kind=kind, log=True)
     shuffled = path_density(points[order], order.argsort()[pairs], **settings)
-    tolerance = 4e-6 + 32 * 2**-24 * points.square().sum(1).max().item() / bandwidth  # two results, three densities each
+    tolerance = 4 * rounding(points, bandwidth)  # two results, three densities each
     torch.testing.assert_close(shuffled, path_density(points, pairs, **settings), rtol=0, atol=tolerance)
 
 
@@ -96,7 +96,7 @@ def test_label_propagation_follows_the_points(seed, count, width, support, densi
     order = torch.randperm(count, generator=generator)
     settings = dict(k=5, support=support, density=density, edges=edges, temperature=float(width))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # k is check_k on small graphs
+        warnings.simplefilter("ignore")  # k is capped on small graphs
         labels = label_propagation(points, sources, **settings)
         shuffled = label_propagation(points[order], sources[order], **settings)
     assert (labels >= 0).all()
