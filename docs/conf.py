@@ -87,7 +87,8 @@ def write_reference(app):
     for path in set(folder.glob("*.md")) - pages.keys():
         path.unlink()
     for path, text in pages.items():
-        path.write_text(text, encoding="utf-8")
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 def plain(text):
