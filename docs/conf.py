@@ -87,7 +87,8 @@ def write_reference(app):
     for path in set(folder.glob("*.md")) - pages.keys():
         path.unlink()
     for path, text in pages.items():
-        path.write_text(text, encoding="utf-8")
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 def plain(text):
@@ -102,6 +103,8 @@ def has_fields(documented):
 
 def comments_of(documented):
     """The comment beside each parameter of a function or a class, or beside each field of a class that is made of them."""
+    if inspect.isclass(documented) and issubclass(documented, BaseException):
+        return {}
     if not has_fields(documented):
         starred = re.findall(r"\*(\w+)", str(inspect.signature(documented)))  # docments does not read their comments
         return {name: comment for name, comment in docments(documented, returns=True).items() if name not in ("self", *starred)}

@@ -77,28 +77,28 @@ def test_version_is_that_of_the_settings():
     assert pmlp.__version__ == SETTINGS["version"] == re.search(r"^version: (.+)$", citation, re.M)[1]
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """The Python of a fresh environment with the wheel in it, which sees the requirements that are here, but not the repository."""
-    folder = tmp_path_factory.mktemp("wheel")
-    copy = shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(".*", "nbs", "data", "outputs", "tests", "docs", "build", "*.egg-info"))
-    subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, copy], check=True, capture_output=True)
-    shutil.rmtree(copy)
-    venv.create(folder / "venv")
-    found = folder / "venv" / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", found, "install", "--quiet", "--no-index", "--no-deps", *folder.glob("*.whl")]
-    subprocess.run(install, check=True, capture_output=True)
-    (packages,) = (folder / "venv").glob("lib/*/site-packages")
-    (packages / "requirements.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
-    return found
-
-
 def outside(python, folder, *arguments):
-    """What the environment's Python prints in another folder."""
+    """What a Python prints in another folder, without knowing this one."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PMLP"))}
     run = subprocess.run([python, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return run.stdout
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The Python of a fresh environment with the wheel in it, which sees the requirements that are here, but not the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    skipped = shutil.ignore_patterns(".*", "nbs", "data", "outputs", "tests", "docs", "_docs", "build", "dist", "*.egg-info")
+    copy = shutil.copytree(ROOT, folder / "copy", ignore=skipped)
+    outside(sys.executable, folder, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, copy)
+    shutil.rmtree(copy)
+    venv.create(folder / "venv")
+    found = folder / "venv" / "bin" / "python"
+    outside(sys.executable, folder, "-m", "pip", "--python", found, "install", "--no-index", "--no-deps", *folder.glob("*.whl"))
+    (packages,) = (folder / "venv").glob("lib/*/site-packages")
+    (packages / "requirements.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
+    return found
 
 
 def test_the_wheel_carries_its_description(python, tmp_path):
