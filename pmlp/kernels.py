@@ -375,7 +375,6 @@ def neighbor_lists(
     owners: Tensor | None = None,  # ids of the points that get a list, in order [R]; None: all
     *,
     index: str = "Flat",  # FAISS factory string; with an approximate one the lists may miss a point
-    progress: Callable = iter,  # wraps the blocks that are searched, as tqdm does
 ) -> NeighborLists:  # one list for each owner
     "Search the lists of nearest points of some points."
     owners = torch.arange(len(points), device=points.device) if owners is None else owners
@@ -385,7 +384,7 @@ def neighbor_lists(
     search = search_function(centred, index)
     ids = torch.empty(len(owners), length, dtype=torch.int32, device=points.device)
     sqdist, radius = points.new_empty(len(owners), length), points.new_full((len(owners),), math.inf)
-    for rows in progress(torch.arange(len(owners), device=points.device).split(2**16)):
+    for rows in torch.arange(len(owners), device=points.device).split(2**16):
         queries = centred.index_select(0, owners[rows])
         near, found = search(queries, length)
         missed = (found < 0).any(1)  # an approximate index may return fewer than asked
