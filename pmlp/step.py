@@ -163,7 +163,7 @@ def total_loss(
 ) -> Tensor:
     "The weighted sum of the losses; one that is not finite is an error."
     fade = rampdown_weight(config, iteration)
-    fade = fade if fade > config.rampdown_contrastive else 0.0
+    fade = fade if fade > config.rampdown_contrastive else 0.0  # off altogether once it is small
     total = config.supervised_weight * losses.supervised + config.unsupervised_weight * losses.unsupervised
     total = total + fade * config.contrastive_weight * losses.contrastive
     if not torch.isfinite(total):

@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -108,14 +109,15 @@ class StepMeans:
     ):
         "Add one step."
         zero = self.sums.new_zeros(())
-        row = [zero + 1, *step.losses, zero, zero, zero, zero, zero, zero]
+        row = dict.fromkeys(self.names, zero) | {"steps": zero + 1} | dict(zip(self.names[1:4], step.losses))
         if step.pseudo is not None:
             labels, mask, predictions, propagated = step.pseudo
             known = mask & (step.truth >= 0)
             right = known & (labels.argmax(1) == step.truth)
             moved = (labels - predictions).abs().sum(1).mean() / 2
-            row[4:] = [zero + 1, mask.float().mean(), known.float().mean(), right.float().mean(), zero + (propagated is not None), moved]
-        self.sums += torch.stack(row)
+            row |= {"labelled": zero + 1, "confident": mask.float().mean(), "known": known.float().mean(), "correct": right.float().mean(),
+                    "mixed": zero + (propagated is not None), "moved": moved}
+        self.sums += torch.stack(list(row.values()))
 
     def take(self) -> dict:
         "The means by name, None where there is none; then start again."
@@ -202,7 +204,7 @@ class Trainer:
                     if stop and not last:
                         number = noted[0] if noted else signal.SIGTERM
                         raise Stopped(f"stopped by {signal.Signals(number).name} after iteration {learner.iteration}, which is stored: continue with "
-                                      f"resume=True and output={str(self.folder)!r}, in a shell with --resume --output.", number)
+                                      f"resume=True and output={str(self.folder)!r}, in a shell with --resume --output {shlex.quote(str(self.folder))}.", number)
         except (FloatingPointError, OSError) as error:
             raise type(error)(f"{str(error).rstrip('.')}. The last good checkpoint is {self.checkpoints.newest}: resume=True continues from it.") from error
         finally:
@@ -342,7 +344,7 @@ class Trainer:
         "Say how long the run will take, by the first steps, and warn if it is more than a day."
         c, seconds = self.config, self.learner.clock.seconds
         left = seconds_left(c, seconds, steps, self.learner.iteration, len(self.data.test))
-        print_once(f"{c.steps:,} iterations of {sum(seconds.values()) / steps:.3g} s with their evaluations: about {duration(left)} to the end.")
+        print_once(f"{c.steps - self.learner.iteration:,} of {c.steps:,} iterations are left, {sum(seconds.values()) / steps:.3g} s each: about {duration(left)} with their evaluations.")
         if left > 24 * 3600 and rank() == 0:
             fitting = max(1, int(c.steps * 24 * 3600 / left))
             warnings.warn(f"this run takes about {duration(left)}: fewer steps take less, steps={fitting} about a day.", stacklevel=3)
