@@ -178,9 +178,10 @@ def test_each_run_has_a_device_and_its_threads_to_itself(home, stand_in, backend
     assert {result["OMP_NUM_THREADS"] for result in results} == {result["OPENBLAS_NUM_THREADS"] for result in results} == {"3"}
     assert {note["threads"] for note in notes} == {3} and {result["worker"] for result in results}.isdisjoint({os.getpid()})
     assert [note["device"] for note in notes] == [result["CUDA_VISIBLE_DEVICES"] for result in results]
-    for device in devices:
+    assert {note["device"] for note in notes} <= set(devices)
+    for device in devices:  # on a busy machine one of them may get all the runs
         turns = sorted((result["begin"], result["end"]) for result in results if result["CUDA_VISIBLE_DEVICES"] == device)
-        assert turns and all(end <= begin for (_, end), (begin, _) in zip(turns, turns[1:]))
+        assert all(end <= begin for (_, end), (begin, _) in zip(turns, turns[1:]))
 
 
 def test_a_dask_worker_that_dies_has_its_run_done_by_another(home, stand_in, cluster):
