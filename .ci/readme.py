@@ -30,12 +30,19 @@ def description_of(directives):
     return "".join(text.removeprefix("fig-alt:").strip() for text in directives if text.startswith("fig-alt:"))
 
 
+def from_root(text):
+    """A text with its links written for a page in the root."""
+    return LINK.sub(lambda match: match[1] + posixpath.normpath(posixpath.join("nbs", match[2])), text)
+
+
 def prepare(cell):
     """Apply a cell's directives and links in place; return whether the README shows the cell."""
-    if cell.cell_type == "markdown":
-        cell.source = LINK.sub(lambda match: match[1] + posixpath.normpath(posixpath.join("nbs", match[2])), cell.source)
     if cell.cell_type != "code":
+        cell.source = from_root(cell.source)
         return cell.cell_type == "markdown"
+    for output in cell.outputs:
+        if "text/markdown" in output.get("data", {}):
+            output.data["text/markdown"] = from_root(output.data["text/markdown"])
     directives, cell.source = directives_of(cell.source)
     cell.metadata.transient = {"remove_source": "echo: false" in directives}
     cell.metadata.description = description_of(directives)

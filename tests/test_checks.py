@@ -126,16 +126,25 @@ def test_the_readme_is_what_the_front_page_makes():
 
 def test_the_readme_follows_directives_and_links():
     output = nbformat.v4.new_output("stream", text="two")
+    linked = nbformat.v4.new_output("display_data", {"text/markdown": "[step](training/38_step.ipynb)"})
     cells = [
         nbformat.v4.new_markdown_cell("[config](base/01_config.ipynb), [licence](../LICENSE), [site](https://host.org/x), [place](#here)"),
         nbformat.v4.new_code_cell("#| hide\nhidden = 1"),
         nbformat.v4.new_code_cell("#| echo: false\nsilent = 2", outputs=[output]),
         nbformat.v4.new_code_cell("#| slow\nshown = 3"),
+        nbformat.v4.new_code_cell("#| echo: false\nsilent = 4", outputs=[linked]),
     ]
     assert render(nbformat.v4.new_notebook(cells=cells))["README.md"].decode() == (
         "[config](nbs/base/01_config.ipynb), [licence](LICENSE), [site](https://host.org/x), [place](#here)\n\n"
-        "    two\n\n```python\nshown = 3\n```\n"
+        "    two\n\n```python\nshown = 3\n```\n\n[step](nbs/training/38_step.ipynb)\n"
     )
+
+
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], ids=lambda path: path.stem)
+def test_links_lead_to_files(path):
+    """Those of the notebooks are the documentation's, whose build refuses one that leads nowhere."""
+    links = re.findall(r'(?:\]\(|(?:src|href)=")(?![a-z]+:|#)([^)"#\s]+)', path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
 
 
 def test_ruff_has_no_complaints():
