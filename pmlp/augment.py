@@ -75,7 +75,7 @@ def height_and_width(size):
 def check_draws(images, draws):
     "Refuse images that the draws were not made for."
     if images.ndim != 4 or len(images) != len(draws[0]):
-        raise ValueError(f"images must be [{len(draws[0])}, C, H, W] as were drawn for, not {list(images.shape)}.")
+        raise ValueError(f"images must be [{len(draws[0])}, C, H, W], the size that was drawn for, not {list(images.shape)}.")
 
 # %% ../nbs/training/32_augment.ipynb #8e9e7dd5
 class Range(NamedTuple):

@@ -19,10 +19,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Literal
 
-from pmlp.basics import (
-    Bandwidth, Count, Device, Momentum, NonNegative, OpenFraction, Positive, PositiveShare, Seed, Share, Text, Whole,
-    check, data_folder, nearest_word, outputs_folder, read_object, write_atomically,
-)
+from .basics import Bandwidth, Count, Device, Momentum, NonNegative, OpenFraction, Positive, PositiveShare, Seed, Share, Text, Whole
+from .basics import check, data_folder, nearest_word, outputs_folder, read_object, write_atomically
 
 # %% ../nbs/base/01_config.ipynb #58c9fe50
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +282,7 @@ def preset(
     method = check("method", Literal[tuple(METHODS)], method)
     similar = difflib.get_close_matches(dataset.lower(), DATASETS, n=1, cutoff=0.7)
     if dataset not in DATASETS and similar and not (Path(dataset).exists() or (data_folder() / f"{dataset}.npz").exists()):
-        raise ValueError(f"dataset={dataset!r} is not known and no data of yours: did you mean {similar[0]!r}?")
+        raise ValueError(f"dataset={dataset!r} is neither a known dataset nor data of yours: did you mean {similar[0]!r}?")
     values = {**DATASETS.get(dataset, OTHER_DATASET), **METHODS[method]}
     if n_labels is not None:
         values["n_labels"] = n_labels

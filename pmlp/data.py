@@ -120,7 +120,7 @@ def read_npz(
             wanted = [key for key in ("x_train", "y_train", "x_test", "y_test", "x_unlabeled", "classes") if key in file]
             arrays = {key: file[key] for key in wanted}
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{name} cannot be read, it is truncated or no .npz file of plain arrays: write it again ({error}).") from error
+        raise ValueError(f"{name} cannot be read, it is truncated or not an .npz file of plain arrays: write it again ({error}).") from error
     return images_from_arrays(arrays, name)
 
 # %% ../nbs/training/31_data.ipynb #db3bd459
@@ -233,7 +233,7 @@ def read_folder(
     pool = folder / "train" if divided else folder
     classes = class_folders(pool)
     if len(classes) < 2:
-        raise ValueError(f"{folder} needs a sub-folder with images for each of at least two classes, or train/ and test/ with such.")
+        raise ValueError(f"{folder} needs a sub-folder with images for each of at least two classes, or train/ and test/ with such sub-folders.")
     files, labels = list_images(pool, classes)
     if divided:
         unknown = set(class_folders(folder / "test")) - set(classes)
@@ -262,7 +262,7 @@ def read_image(
                 raise ValueError(f"{path} has more than 8 bits a channel: convert it to 8 bits.")
             return np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"))
     except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be read, it is truncated or no image: replace or delete it ({error}).") from error
+        raise ValueError(f"{path} cannot be read, it is truncated or not an image: replace or delete it ({error}).") from error
 
 # %% ../nbs/training/31_data.ipynb #29c5322d
 def read_images(

@@ -38,7 +38,7 @@ def published(
     rows = pandas.read_csv(repo_root() / "nbs" / "benchmarks" / "published.csv", keep_default_na=False, dtype={"n_labels": str})
     for column, value in {"place": place, **wanted}.items():
         if column not in rows:
-            raise ValueError(f"{column!r} is no column of the published figures: give one of {', '.join(rows)}.")
+            raise ValueError(f"{column!r} is not a column of the published figures: give one of {', '.join(rows)}.")
         rows = rows[rows[column].astype(str) == str(value)]
     if rows.empty:
         raise ValueError(f"place={place!r} with {wanted} has no published figure: see nbs/benchmarks/published.csv.")

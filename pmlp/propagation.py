@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from .density import check_pairs, line_densities, path_density
-from pmlp.kernels import (
-    DistanceMatrix, Line, LineSearch, NeighborLists, list_length, lists_pay, neighbor_lists, sparse_csr, squared_distances, unique_keys,
-)
+from .kernels import DistanceMatrix, Line, LineSearch, NeighborLists
+from .kernels import list_length, lists_pay, neighbor_lists, sparse_csr, squared_distances, unique_keys
 from .neighbors import Neighbors, check_k, check_points, knn
 
 # %% ../nbs/graph/13_propagation.ipynb #4d69dc65

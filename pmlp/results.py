@@ -51,7 +51,7 @@ def read_results(
     "All results below a folder."
     root = repo_root() / Path("outputs" if outputs is None else outputs).expanduser()
     if not root.is_dir():
-        raise ValueError(f"outputs={str(outputs)!r} is no folder: give the one that holds the folders of the runs.")
+        raise ValueError(f"outputs={str(outputs)!r} is not a folder: give the one that holds the folders of the runs.")
     rows = []
     for path in sorted(root.rglob("result.json")):
         try:
@@ -201,7 +201,7 @@ def learning_curves(
     axes[0].legend(frameon=False, loc="lower right")
     axes[1].plot(history.index, history.confident.astype(float), ".-", color=COLORS[0])
     axes[2].plot(history.index, history.correct.astype(float), ".-", color=COLORS[0])
-    for axis, title, words in zip(axes, ("test accuracy", "confident pseudo-labels", "correct pseudo-labels"), ("test images", "unlabelled images", "confident pseudo-labels")):
+    for axis, title, words in zip(axes, ("test accuracy", "confident pseudo-labels", "correct pseudo-labels"), ("test images", "unlabelled images", "the confident ones")):
         axis.set(title=title, ylabel=f"of {words}", xlabel="iteration", xlim=(0, None), ylim=(0, 1.03))
         axis.yaxis.set_major_formatter(PercentFormatter(1))
         axis.yaxis.set_tick_params(labelleft=True)
@@ -296,19 +296,26 @@ def show_neighbors(
     aware, plain, same, near = aware[order], plain[order], same[order], ids[target][order]
 
     plane = principal_plane(features)
-    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2))
-    left.scatter(*plane.T, color=[COLORS[0] if own else "0.6" for own in labels == labels[target]], s=5, alpha=0.3, linewidths=0)
+    fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12.5, 4.2))
+    for axis, size in ((left, 5), (middle, 14)):
+        axis.scatter(*plane.T, color=[COLORS[0] if own else "0.6" for own in labels == labels[target]], s=size, alpha=0.3, linewidths=0)
+        axis.plot(*plane[target], "k*", markersize=13, zorder=4)
+        axis.set(xlabel="first principal direction", ylabel="second principal direction")
     darkness = (aware - aware.min()) / (aware.max() - aware.min()).clamp_min(1e-12)
     for share, place in zip(darkness.tolist(), near.tolist()):
-        left.plot(*plane[[target, place]].T, color=str(0.85 * (1 - share)), lw=1.5)
+        middle.plot(*plane[[target, place]].T, color=str(0.85 * (1 - share)), lw=1.5)
     for own, color in ((True, COLORS[0]), (False, COLORS[1])):
-        left.scatter(*plane[near[same == own]].T, color=color, s=28, edgecolors="k", linewidths=0.5, zorder=3)
+        middle.scatter(*plane[near[same == own]].T, color=color, s=28, edgecolors="k", linewidths=0.5, zorder=3)
         places = (same == own).nonzero()[:, 0].numpy()
         words = f"{'own class' if own else 'other classes'}: {plain[same == own].sum():.1%} without density, {aware[same == own].sum():.1%} with it"
         right.bar(places + 0.2, 100 * aware[same == own].numpy(), width=0.4, color=color, label=words)
     right.bar(np.arange(len(plain)) - 0.2, 100 * plain.numpy(), width=0.4, color="0.75")
-    left.plot(*plane[target], "k*", markersize=13, zorder=4)
-    left.set(title="the star's neighbours", xlabel="first principal direction", ylabel="second principal direction")
+    seen = plane[[target, *near.tolist()]]
+    centre, reach = (seen.amin(0) + seen.amax(0)) / 2, 0.6 * (seen.amax(0) - seen.amin(0)).max().clamp_min(1e-6).item()
+    x, y = zip((centre - reach).tolist(), (centre + reach).tolist())
+    left.add_patch(plt.Rectangle((x[0], y[0]), 2 * reach, 2 * reach, fill=False, linewidth=0.8))
+    left.set(title="all points, the star's class in blue")
+    middle.set(title="the frame: the star's neighbours", xlim=x, ylim=y)
     right.set(title=f"without density (grey) and with it, h = {config.bandwidth:g}", xlabel="neighbours, own class first", ylabel="share of the star's affinity, %", xticks=[])
     right.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08))
     fig.tight_layout()

@@ -31,10 +31,8 @@ from .config import Config, run_folder
 from .data import Images, draw_split, load, load_split, save_split
 from .parallel import all_reduce_sum, first_goes_first, from_first, join_processes, launch, rank, shard
 from .pseudo_labels import graph_density_ratio
-from pmlp.records import (
-    Checkpoints, Records, Stopped, check_output, check_room, load_checkpoint, noted_signals, on_device, print_once, progress,
-    read_history, remove_strays, same_run, save_checkpoint, state_bytes,
-)
+from .records import Checkpoints, Records, Stopped, check_output, check_room, load_checkpoint, noted_signals, on_device, print_once
+from .records import progress, read_history, remove_strays, same_run, save_checkpoint, state_bytes
 from .step import Learner, Step, learning_rate
 from .views import Views, choose_device
 

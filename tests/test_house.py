@@ -60,6 +60,12 @@ def test_an_imported_name_is_public(place):
     assert missing == [], "export it with `#| export`, or keep it where it is used"
 
 
+def test_modules_import_each_other_relatively():
+    absolute = {module: [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level and node.module.startswith("pmlp")]
+                for module, tree in PAGES.items() if module != "__init__"}
+    assert {module: names for module, names in absolute.items() if names} == {}, "nbdev turns only imports that stand on one line"
+
+
 def test_a_public_name_has_one_owner():
     owners = defaultdict(list)
     for module, names in LISTED.items():

@@ -24,7 +24,7 @@ def test_every_table_has_published_figures(number):
     assert rows.value.notna().all() and all(text.startswith("[") and len(text) > 2 for text in bracketed(rows))
 
 
-@pytest.mark.parametrize("place, wanted, words", [("Table 9", {}, "no published figure"), ("Table 1", dict(methods="LASSL"), "'methods' is no column")])
+@pytest.mark.parametrize("place, wanted, words", [("Table 9", {}, "no published figure"), ("Table 1", dict(methods="LASSL"), "'methods' is not a column")])
 def test_figures_that_were_not_published_are_refused(place, wanted, words):
     assert words in message(published, place, **wanted)
 

@@ -55,7 +55,7 @@ def test_results_are_read_from_any_depth_with_their_version(place):
 
 def test_a_folder_without_runs(tmp_path):
     assert len(read_results(tmp_path)) == 0
-    assert "is no folder" in message(read_results, tmp_path / "none")
+    assert "is not a folder" in message(read_results, tmp_path / "none")
     assert "holds no run that has ended" in message(table, tmp_path)
 
 
@@ -170,7 +170,7 @@ def test_neighbours_without_density_and_at_an_infinite_bandwidth_are_the_same():
     assert principal_plane(points).tolist() == principal_plane(points).tolist()
 
     def shares(bandwidth):
-        right = show_neighbors(points, labels, preset("digits").replace(bandwidth=bandwidth)).axes[1]
+        right = show_neighbors(points, labels, preset("digits").replace(bandwidth=bandwidth)).axes[2]
         own, others, plain = ([bar.get_height() for bar in bars] for bars in right.containers)
         assert sum(own + others) == pytest.approx(100) and sum(plain) == pytest.approx(100)
         return own + others, plain
