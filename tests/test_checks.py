@@ -62,6 +62,13 @@ def test_a_notebook_is_small(name):
     assert max(lines) <= MOST_LINES, f"cell {lines.index(max(lines))} shows too many lines"
 
 
+@each_notebook
+def test_the_figures_of_a_notebook_are_in_it(name):
+    cells = [cell for cell in read_cells(NOTEBOOKS[name]) if "plt.show()" in cell["source"]]
+    empty = [cell["id"] for cell in cells if not any("image/png" in output.get("data", {}) for output in cell["outputs"])]
+    assert empty == [], "run the notebook and save its outputs"
+
+
 def test_all_notebooks_together_are_small():
     assert sum(path.stat().st_size for path in NOTEBOOKS.values()) <= LARGEST_SUM
 
