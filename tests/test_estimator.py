@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from pmlp import estimator
 from pmlp.estimator import DensityLabelSpreading
 from pmlp.neighbors import knn
+from pmlp.spreading import spread
 
 
 def expected_failures(estimator):
@@ -82,12 +83,17 @@ def test_the_order_in_memory_changes_nothing(monkeypatch):
     points, digits = (part[:500] for part in load_digits(return_X_y=True))
     points = points + np.random.default_rng(0).normal(0, 0.1, points.shape)  # no ties, which the order would break
     labels = np.where(np.arange(500) < 40, digits, -1)
-    plain = DensityLabelSpreading().fit(points, labels)
-    monkeypatch.setattr(estimator, "cache_friendly_order", lambda points: torch.arange(len(points)).flip(0))
-    other = DensityLabelSpreading().fit(points, labels)
-    assert np.allclose(other.label_distributions_, plain.label_distributions_, atol=1e-5)
-    assert np.allclose(other.predict_proba(points[:9] + 0.1), plain.predict_proba(points[:9] + 0.1), atol=1e-5)
-    assert list(other.next_to_label(5)) == list(plain.next_to_label(5))
+    order = estimator.cache_friendly_order
+    for head, tolerance in ((None, 1e-5), ("linear", 1e-2)):  # sums in another order, which each of a head's many steps carries on
+        monkeypatch.setattr(estimator, "cache_friendly_order", order)
+        plain = DensityLabelSpreading(head=head).fit(points, labels)
+        monkeypatch.setattr(estimator, "cache_friendly_order", lambda points: torch.arange(len(points)).flip(0))
+        other = DensityLabelSpreading(head=head).fit(points, labels)
+        assert np.allclose(other.label_distributions_, plain.label_distributions_, atol=tolerance)
+        assert np.allclose(other.predict_proba(points[:9] + 0.1), plain.predict_proba(points[:9] + 0.1), atol=tolerance)
+        assert np.array_equal(other.transduction_, plain.transduction_)
+        if head is None:
+            assert list(other.next_to_label(5)) == list(plain.next_to_label(5))
 
 
 def test_pipeline_and_grid_search(blobs):
@@ -116,6 +122,11 @@ def test_prediction_of_training_points_is_close_to_their_transduction(blobs):
         (dict(temperature=0), "temperature"),
         (dict(alpha=1.0), "alpha"),
         (dict(second_alpha=0), "second_alpha"),
+        (dict(head="deep"), "head"),
+        (dict(rounds=0), "rounds"),
+        (dict(rounds=2.5), "rounds"),
+        (dict(balance=[1, -2, 3]), "balance"),
+        (dict(balance=[1, 2], head=None), "balance"),
         (dict(confident=2), "confident"),
         (dict(similarity="l1"), "similarity"),
         (dict(reduce="sum"), "reduce"),
@@ -158,12 +169,22 @@ def test_a_group_that_no_label_reaches_stays_undecided(confident):
     labels = np.full(120, -1)
     labels[[0, 40]] = 0, 1
     with pytest.warns(UserWarning, match="all classes are equal in 40 of 120 rows") as caught:
-        model = DensityLabelSpreading(confident=confident).fit(points, labels)
+        model = DensityLabelSpreading(confident=confident, head=None).fit(points, labels)
     assert caught[0].filename == __file__
     assert (model.label_distributions_[80:] == 0.5).all() and (model.transduction_[:80] == np.repeat([0, 1], 40)).all()
     labels[80] = 2
     with warnings.catch_warnings(action="error"):
         assert (model.relabel(labels).transduction_ == np.repeat([0, 1, 2], 40)).all()
+
+
+def test_a_group_that_no_label_reaches_is_named():
+    points = np.repeat([0.0, 50.0, 100.0], 40)[:, None] + np.random.default_rng(0).normal(size=(120, 2))
+    labels = np.full(120, -1)
+    labels[[0, 40]] = 0, 1
+    with pytest.warns(UserWarning, match="no label reaches 40 of 120 rows") as caught:
+        model = DensityLabelSpreading().fit(points, labels)
+    assert caught[0].filename == __file__
+    assert (model.transduction_[:80] == np.repeat([0, 1], 40)).all() and model.taught_.unreached == 40
 
 
 @pytest.mark.parametrize("index", ["Flat", "IVF16,Flat;nprobe=4"])
@@ -199,7 +220,7 @@ def test_informed_labels_beat_random_ones_on_digits():
         labels = np.full(len(digits), -1)
         start = [random.choice(np.flatnonzero(digits == digit)) for digit in range(10)]
         labels[start] = digits[start]
-        model = DensityLabelSpreading(balance=np.ones(10)).fit(points, labels)
+        model = DensityLabelSpreading(head=None, balance=np.ones(10)).fit(points, labels)
         accuracy = []
         for chosen in (model.next_to_label(20), random.choice(np.flatnonzero(labels < 0), 20, replace=False)):
             more = labels.copy()
@@ -207,3 +228,64 @@ def test_informed_labels_beat_random_ones_on_digits():
             accuracy.append((clone(model).fit(points, more).transduction_ == digits).mean())
         gains.append(accuracy[0] - accuracy[1])
     assert np.mean(gains) > 2 * np.std(gains) / math.sqrt(len(gains))
+
+
+@pytest.fixture(scope="module")
+def few_digits():
+    points, digits = load_digits(return_X_y=True)
+    random = np.random.default_rng(3)
+    labels = np.full(len(digits), -1)
+    for digit in range(10):
+        chosen = random.choice(np.flatnonzero(digits == digit), 6, replace=False)
+        labels[chosen] = digit
+    return points, digits, labels
+
+
+def test_the_former_default_is_spelt_out_to_the_bit(few_digits):
+    points, _, labels = few_digits
+    model = DensityLabelSpreading(head=None, balance="labels").fit(points, labels)
+    sources = torch.zeros(len(labels), 10)
+    sources[labels >= 0, labels[labels >= 0]] = 1
+    expected = spread(model.graph_.weights, sources, alpha=0.99, confident=0.8, second_alpha=0.9, balance="labels")
+    expected[labels >= 0] = sources[labels >= 0]
+    assert np.array_equal(model.label_distributions_, expected.numpy())
+
+
+def test_scale_shift_and_order_change_no_label(few_digits):
+    points, _, labels = few_digits
+    points = points + np.random.default_rng(0).normal(0, 0.1, points.shape)  # no ties
+    plain = DensityLabelSpreading().fit(points, labels)
+    order = np.random.default_rng(1).permutation(len(labels))
+    for other, wanted in ((1000 * points, plain.transduction_), (points + 50, plain.transduction_)):
+        assert (DensityLabelSpreading().fit(other, labels).transduction_ == wanted).mean() > 0.999
+    assert (DensityLabelSpreading().fit(points[order], labels[order]).transduction_ == plain.transduction_[order]).mean() > 0.999
+
+
+def test_estimate_holds_the_truth_and_the_choice_is_told(few_digits):
+    points, digits, labels = few_digits
+    model = DensityLabelSpreading().fit(points, labels)
+    estimate = model.estimate()
+    accuracy = (model.transduction_ == digits)[labels < 0].mean()
+    assert estimate.low < accuracy < 1 and estimate.low < estimate.accuracy < estimate.high
+    assert estimate.calibration.labels.sum() == 60
+    assert 0 <= model.taught_.choice.pull <= 1 and model.taught_.masses.sum() == pytest.approx(1, abs=1e-5)
+    one_each = np.where(np.isin(np.arange(len(labels)), [np.flatnonzero(labels == digit)[0] for digit in range(10)]), labels, -1)
+    with pytest.raises(ValueError, match="at least two labels"):
+        model.relabel(one_each).estimate()
+    with pytest.raises(ValueError, match="head='linear'"):
+        DensityLabelSpreading(head=None).fit(points, labels).estimate()
+
+
+def test_unequal_classes_drawn_per_class_are_not_forced_equal(few_digits):
+    points, digits, _ = few_digits
+    random = np.random.default_rng(0)
+    sizes = np.linspace(178, 20, 10).astype(int)
+    kept = np.concatenate([random.choice(np.flatnonzero(digits == digit), min(size, (digits == digit).sum()), replace=False)
+                           for digit, size in enumerate(sizes)])
+    points, digits = points[kept], digits[kept]
+    labels = np.full(len(kept), -1)
+    for digit in range(10):
+        labels[random.choice(np.flatnonzero(digits == digit), 6, replace=False)] = digit
+    accuracy = {balance: (DensityLabelSpreading(balance=balance).fit(points, labels).transduction_ == digits)[labels < 0].mean()
+                for balance in ("estimated", "labels")}
+    assert accuracy["estimated"] > accuracy["labels"] + 0.02
