@@ -468,7 +468,7 @@ def spread_with_head(
         unreached = int((reached.sum(1) == 0).sum())
         first = scaled(reached, shares)
         firsts = [scaled(reached - part, shares) for part in firsts[: len(kept)]]
-    matrix = torch.sparse_csr_tensor(matrix.crow_indices(), matrix.col_indices(), matrix.values().float(), matrix.shape)
+    matrix = matrix.float()
     if kept:
         graph_hits = sum((start[labeled[~rows]].argmax(1) == codes[~rows]).sum().item() for start, rows in zip(firsts, kept))
         odds = [math.log((hits + 1) / (len(left) - hits + 1)) for hits in (head_hits, graph_hits)]
