@@ -8,6 +8,7 @@ __all__ = ['automatic_index', 'recall', 'cache_friendly_order', 'timed', 'table_
 
 # %% ../nbs/graph/14_spreading.ipynb #281124f7
 import math
+from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
 from time import perf_counter
@@ -360,6 +361,12 @@ class Choice(NamedTuple):
     penalty: float  # of the head
     evidence: dict | None  # of the left-out labels: log probabilities [candidates, M, C], codes, weights, parts; None: there was none
 
+    @property
+    def shares(self):
+        "How much of the answer is the graph's, the head's, and that of the head of the given labels alone."
+        parts = ((1, 0, 0), (0.75, 0.25, 0), (0.5, 0.5, 0), (0.25, 0.75, 0), (0, 1, 0), (0.25, 0.25, 0.5), (0, 0, 1))[self.mix]
+        return dict(zip(("graph", "head after the rounds", "head of the given labels"), parts))
+
 
 PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 SHARPNESS = tuple(1.1 ** power for power in range(-12, 19))
@@ -478,7 +485,7 @@ def spread_with_head(
     pull = 1.0 if balance is None else 0.0
     if isinstance(balance, str) and balance == "estimated":
         with timed("class sizes", verbose):
-            *_, trial = teaching_rounds(matrix, features, labeled, codes, first, pull=0.0, rounds=min(3, rounds), **settings)
+            trial = deque(teaching_rounds(matrix, features, labeled, codes, first, pull=0.0, rounds=min(3, rounds), **settings), maxlen=1).pop()
         pull = mass_pull(per_class, scattered, trial.spread, count)
     milestones = sorted({1, 2, 4, 8, rounds} & set(range(1, rounds + 1)))
     answers = [(number, mix) for number in milestones for mix in range(6)] + [(0, 6)]
@@ -503,8 +510,7 @@ def spread_with_head(
         number, mix = answers[place]
 
     with timed(f"{number or rounds} rounds", verbose):
-        for said in teaching_rounds(matrix, features, labeled, codes, first, pull=pull, rounds=number or rounds, **settings):
-            pass
+        said = deque(teaching_rounds(matrix, features, labeled, codes, first, pull=pull, rounds=number or rounds, **settings), maxlen=1).pop()
     choice = Choice(number, mix, sharpness, trust, pull, penalty, evidence)
     taught = Taught(said.graph, said.graph, look, said.head, alone, said.masses / shares, said.masses, unreached, choice)
     return taught._replace(labels=taught.answer(points, said.graph))
