@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['automatic_index', 'recall', 'cache_friendly_order', 'timed', 'table_graph', 'spread', 'votes', 'leave_one_out',
-           'most_informative']
+           'most_informative', 'first_to_label']
 
 # %% ../nbs/graph/14_spreading.ipynb #281124f7
 import math
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from time import perf_counter
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -259,3 +260,44 @@ def most_informative(
         influence += column
         doubt *= 1 - column / influence.clamp_min(1e-300)
     return torch.tensor(chosen)
+
+# %% ../nbs/graph/14_spreading.ipynb #c0000011
+def widest_influence(
+    weights: Tensor,  # W' [N, N], sparse CSR
+    count: int,  # how many points to choose
+    alpha: float,  # how far a label reaches
+) -> Tensor:  # ids of the chosen points, most useful first
+    "Points whose labels would together reach the most others."
+    matrix = normalized_weights(weights)
+    rows = torch.repeat_interleave(torch.arange(len(weights), device=weights.device), weights.crow_indices().diff())
+    doubt = matrix.values().new_zeros(len(weights)).index_add_(0, rows, weights.values().double()).sqrt()[:, None]
+    influence = torch.full_like(doubt, 1 / ((1 - alpha) * len(weights)))
+    chosen = []
+    for _ in range(count):
+        covered = solve(matrix, doubt, alpha)[:, 0]
+        covered[chosen] = -1
+        chosen.append(covered.argmax().item())
+        column = solve(matrix, torch.zeros_like(doubt).index_fill_(0, torch.tensor(chosen[-1], device=doubt.device), 1), alpha)
+        influence += column
+        doubt *= 1 - column / influence
+    return torch.tensor(chosen)
+
+# %% ../nbs/graph/14_spreading.ipynb #c0000012
+@torch.no_grad()
+def first_to_label(
+    X,  # features [N, d]: numpy, pandas or torch
+    n: int,  # how many rows
+    *,
+    n_neighbors: int = 15,  # k: neighbours of each row
+    index: str = "auto",  # FAISS factory string; "auto": exact up to 100,000 rows
+) -> np.ndarray:  # their numbers [n], most useful first
+    "The rows to label first, when none has a label yet: typical ones, spread out."
+    points = check_points(X if isinstance(X, Tensor) else torch.tensor(np.asarray(X, dtype=np.float32)), "X")
+    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or not 1 <= n <= len(points):
+        raise ValueError(f"n must be a whole number from 1 to {len(points)}, the number of rows of X, not {n!r}: "
+                         "ask for at least one row, and for no more than there are.")
+    if len(points) == 1:
+        return np.zeros(1, dtype=np.int64)
+    order = cache_friendly_order(points)
+    graph = table_graph(points[order], n_neighbors, None, index=index)
+    return order[widest_influence(graph.weights, n, alpha=0.8).to(order.device)].cpu().numpy()
