@@ -103,6 +103,18 @@ def test_the_first_rows_do_not_depend_on_order_scale_or_kind_of_the_table(cloud)
     assert first_to_label(points, 5).tolist() == first[:5].tolist()
 
 
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor, pd.Series])
+def test_the_first_rows_go_on_from_labelled_ones(cloud, kind):
+    first = first_to_label(cloud, 12).tolist()
+    assert first_to_label(cloud, 5, labeled=kind(first[6:0:-1] + first[:1])).tolist() == first[7:]
+
+
+@pytest.mark.parametrize("labeled", [[9], [-1], [0.5], [True] * 9, [[0, 1]]])
+def test_numbers_of_no_row_are_refused(apart, labeled):
+    assert "labeled must hold numbers of rows, from 0 to 8" in message(first_to_label, apart.points, 2, labeled=labeled)
+    assert "n must be a whole number from 1 to 7" in message(first_to_label, apart.points, 8, labeled=[0, 1, 1])
+
+
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_the_first_rows_of_three_groups(apart, count):
     first = first_to_label(apart.points, count, n_neighbors=2)
