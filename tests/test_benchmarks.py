@@ -19,6 +19,7 @@ STUDIES = {  # notebooks that train; runs that several of them need are made onc
     "measured": dict(measure=True, methods=["pmlp", "lassl"]),
 }
 SMALL = {
+    "which_to_label": dict(seeds=2, labels_per_class=[1, 2], first_counts=[10], points=300, dimensions=16),
     "estimator": dict(seeds=1, labels_per_class=[4], points=400, sizes=[2000, 3000], headline=3000),
     "density_speed": dict(sizes=[192], headline=192, supports=[None], path_points=[1], repeats=1),
     "step_time": dict(encoder="small", labeled_batch=8, unlabeled_batch=24, steps=1, digits_steps=1, turns=1, speed_batch=8, speed_steps=1,
