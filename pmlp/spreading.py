@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['automatic_index', 'recall', 'cache_friendly_order', 'timed', 'table_graph', 'spread', 'class_shares',
-           'left_out_answers', 'Taught', 'spread_with_head', 'votes', 'leave_one_out', 'most_informative']
+           'left_out_answers', 'Taught', 'spread_with_head', 'votes', 'leave_one_out', 'most_informative',
+           'first_to_label']
 
 # %% ../nbs/graph/14_spreading.ipynb #281124f7
 import math
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit_length, one_hot
@@ -634,3 +636,53 @@ def most_informative(
         influence += column
         doubt *= 1 - column / influence.clamp_min(1e-300)
     return torch.tensor(chosen)
+
+# %% ../nbs/graph/14_spreading.ipynb #c0000011
+def widest_influence(
+    weights: Tensor,  # W' [N, N], sparse CSR
+    labeled: Tensor,  # which points have a label [N] bool
+    count: int,  # how many points to choose
+    alpha: float,  # how far a label reaches
+) -> Tensor:  # ids of the chosen points, most useful first
+    "Points whose labels would, beside those given, reach the most others."
+    matrix = normalized_weights(weights)
+    rows = torch.repeat_interleave(torch.arange(len(weights), device=weights.device), weights.crow_indices().diff())
+    doubt = matrix.values().new_zeros(len(weights)).index_add_(0, rows, weights.values().double()).sqrt()[:, None]
+    influence = torch.full_like(doubt, 1 / ((1 - alpha) * len(weights)))
+    column, chosen = labeled.double()[:, None], []
+    for _ in range(count):
+        column = solve(matrix, column, alpha) if column.any() else column
+        influence += column
+        doubt *= 1 - column / influence
+        covered = solve(matrix, doubt, alpha)[:, 0].masked_fill(labeled, -1)
+        covered[chosen] = -1
+        chosen.append(covered.argmax().item())
+        column = torch.zeros_like(doubt).index_fill_(0, torch.tensor(chosen[-1], device=doubt.device), 1)
+    return torch.tensor(chosen)
+
+# %% ../nbs/graph/14_spreading.ipynb #c0000012
+@torch.no_grad()
+def first_to_label(
+    X,  # features [N, d]: numpy, pandas or torch
+    n: int,  # how many rows
+    *,
+    labeled=(),  # numbers of the rows that have a label already
+    n_neighbors: int = 15,  # k: neighbours of each row
+    index: str = "auto",  # FAISS factory string; "auto": exact up to 100,000 rows
+) -> np.ndarray:  # their numbers [n], most useful first
+    "The rows to label first, whatever their labels may be: typical ones, spread out."
+    points = check_points(X if isinstance(X, Tensor) else torch.tensor(np.asarray(X, dtype=np.float32)), "X")
+    numbers = np.asarray(labeled)
+    if numbers.size and (numbers.dtype.kind not in "iu" or numbers.ndim != 1 or numbers.min() < 0 or numbers.max() >= len(points)):
+        raise ValueError(f"labeled must hold numbers of rows, from 0 to {len(points) - 1}: use np.flatnonzero(y != -1), where y are the labels.")
+    given = torch.zeros(len(points), dtype=torch.bool, device=points.device)
+    given[torch.tensor(numbers.astype(np.int64), device=points.device)] = True
+    left = len(points) - int(given.sum())
+    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or not 1 <= n <= left:
+        raise ValueError(f"n must be a whole number from 1 to {left}, the number of rows of X without a label, not {n!r}: "
+                         "ask for at least one row, and for no more than there are.")
+    if len(points) == 1:
+        return np.zeros(1, dtype=np.int64)
+    order = cache_friendly_order(points)
+    graph = table_graph(points[order], n_neighbors, None, index=index)
+    return order[widest_influence(graph.weights, given[order], n, alpha=0.8).to(order.device)].cpu().numpy()
