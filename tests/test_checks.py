@@ -23,7 +23,7 @@ from conf import comments_of
 from readme import render
 from repository import NOTEBOOKS, ROOT, SETTINGS, read_cells, read_code, read_notebook
 
-LARGEST, LARGEST_SUM, MOST_LINES = 600_000, 5_500_000, 100  # bytes of a notebook and of all; lines a cell shows
+LARGEST, LARGEST_SUM, MOST_LINES = 600_000, 6_000_000, 100  # bytes of a notebook and of all; lines a cell shows
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w./~:}>-])/(?:home|root|work|tmp|Users|private|mnt|media|opt|srv|usr|var)\b"
     r"|\b[A-Z]:\\+(?:Users|Program|Windows|Temp|home|data)"
