@@ -270,7 +270,13 @@ def execute(
             note = dict(parameters=parameters, threads=threads, device=device, call=call)
             write_atomically(run.folder / "grid.json", json.dumps(note, indent=1) + "\n")
             with environment(**variables, **({} if device is None else {"CUDA_VISIBLE_DEVICES": device})):
-                papermill.execute_notebook(notebook, run.folder / "train.ipynb", parameters=parameters, cwd=home, progress_bar=False)
+                for attempt in (1, 2, 3):  # two kernels that start at once may get the same port: one dies before it has run anything
+                    try:
+                        papermill.execute_notebook(notebook, run.folder / "train.ipynb", parameters=parameters, cwd=home, progress_bar=False)
+                        break
+                    except RuntimeError as problem:
+                        if attempt == 3 or "before replying" not in str(problem):
+                            raise
     except Timeout:
         return
     except Exception as problem:  # of any kind: it is the run's, and the other runs go on

@@ -333,3 +333,20 @@ def test_a_run_that_another_process_executes_is_left_to_it(home, stand_in):
 
 def test_the_notebook_of_a_clone_is_found():
     assert find_notebook() == ROOT / "nbs" / "train.ipynb"
+
+
+@pytest.mark.parametrize("deaths, status", [(2, "finished"), (3, "failed")])
+def test_a_kernel_that_dies_at_its_start_is_started_again(home, stand_in, monkeypatch, deaths, status):
+    """Two kernels that start at once may be given the same port; nothing has run yet, so another start is safe."""
+    started, run_notebook = [], papermill.execute_notebook
+
+    def unlucky(*arguments, **options):
+        started.append(1)
+        if len(started) <= deaths:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+        return run_notebook(*arguments, **options)
+
+    monkeypatch.setattr(papermill, "execute_notebook", unlucky)
+    (run,) = plan({"steps": 4}, outputs=home / "runs")
+    execute(run, stand_in)
+    assert run_status(run) == status and len(started) == 3
