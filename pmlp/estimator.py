@@ -9,6 +9,7 @@ __all__ = ['DensityLabelSpreading']
 import math
 import warnings
 from itertools import product
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,11 +220,11 @@ class DensityLabelSpreading(ClassifierMixin, BaseEstimator):
             raise ValueError(f"confident must be a share from 0 to 1, not {self.confident!r}.")
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, both excluded, not {self.alpha!r}.")
-        if not 0 < self._later_alpha() < 1:
+        if isinstance(self._later_alpha(), str) or not 0 < self._later_alpha() < 1:
             raise ValueError(f"second_alpha must be 'auto' or lie between 0 and 1, both excluded, not {self.second_alpha!r}.")
         if self.head not in ("linear", None):
             raise ValueError(f"head must be 'linear' or None, not {self.head!r}.")
-        if self.rounds != "auto" and (isinstance(self.rounds, (bool, str)) or self.rounds != int(self.rounds) or self.rounds < 1):
+        if self.rounds != "auto" and (isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1):
             raise ValueError(f"rounds must be 'auto' or a whole number of at least 1, not {self.rounds!r}; head=None is without them.")
         if isinstance(self.balance, str) and self.balance not in ("estimated", "labels"):
             raise ValueError(f"balance must be 'estimated', 'labels', a vector of class masses or None, not {self.balance!r}.")

@@ -260,7 +260,9 @@ def smooth(
     "Propagate sources that stand in every row, to three digits."
     solution, residual, direction = torch.zeros_like(sources), sources.clone(), sources
     squared = first = residual.square().sum(0)
-    while (squared > 1e-6 * first).any():
+    for _ in range(1000):  # tens are enough for any alpha but those next to 1
+        if not (squared > 1e-6 * first).any():
+            break
         image = torch.add(direction, matrix @ direction, alpha=-alpha)
         step = squared / (direction * image).sum(0).clamp_min(1e-30)
         solution.addcmul_(direction, step)

@@ -125,6 +125,8 @@ def test_prediction_of_training_points_is_close_to_their_transduction(blobs):
         (dict(head="deep"), "head"),
         (dict(rounds=0), "rounds"),
         (dict(rounds=2.5), "rounds"),
+        (dict(rounds=None), "rounds"),
+        (dict(second_alpha="far"), "second_alpha"),
         (dict(balance=[1, -2, 3]), "balance"),
         (dict(balance=[1, 2], head=None), "balance"),
         (dict(confident=2), "confident"),
